@@ -1,5 +1,5 @@
 #![no_main]
 
-use seawall_invariants::lab::find;
+use seawall_invariants::lab::find_reports;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| find::check(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| find_reports::check(input));

@@ -2,4 +2,4 @@
 
 use seawall_invariants::load::transport::{self, Protocol};
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| transport::check(Protocol::Http1, input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| transport::check_script(Protocol::Http1, input));

@@ -1,5 +1,5 @@
 #![no_main]
 
-use seawall_invariants::load::pods;
+use seawall_invariants::load::pod_reports;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| pods::check(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| pod_reports::check(input));

@@ -17,7 +17,7 @@ fn main() {
     let (first, count) = (number(1), number(10));
     let why = std::env::args().nth(3).is_some();
     let singles = scores::score_single_causes(first..first + count);
-    let beside = scores::single_local_faults(first..first + count);
+    let beside = scores::score_single_local_causes(first..first + count);
     let pairs = scores::score_cause_pairs(first..first + count);
     for scores in [&singles, &beside] {
         confusion(scores);
@@ -90,7 +90,7 @@ fn tell(score: &ScoredInquiry) {
         "\n{} called {} ({:.1} ahead)",
         names(&score.truth),
         names(&score.named),
-        score.confidence_ratio
+        score.confidence_ratio_to_unnamed
     );
     for tried in &score.report.experiments {
         println!("  {:?} {:?}: {}", tried.experiment.name, tried.experiment.load, tried.summary);
@@ -98,7 +98,10 @@ fn tell(score: &ScoredInquiry) {
     for cause in &score.report.causes {
         println!("  {} {:.3}", cause.class, cause.confidence);
         cause.evidence.iter().for_each(|evidence| {
-            println!("    {:.1} {}: {}", evidence.likelihood_ratio, evidence.experiment, evidence.observation)
+            println!(
+                "    {:.1} {}: {}",
+                evidence.likelihood_ratio, evidence.experiment_name, evidence.observation
+            )
         });
     }
 }

@@ -59,7 +59,7 @@ fn bucket(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let span = over.stats.span();
     let later = over.stats.good_requests().filter(|hit| hit.due > time).count() as f64;
     // If the load lasted too short after the first failure, the limit of the search is a better estimate of the fill rate.
-    let fill = if span - time > 0.5 { later / (span - time) } else { case.search_findings.limit };
+    let fill = if span - time > 0.5 { later / (span - time) } else { case.search_findings.limit_rate };
     // A target that admits nothing more has no fill rate.
     if fill <= 0.0 {
         return Vec::new();
@@ -97,7 +97,7 @@ fn cap(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
         SortedSamples::of(refused.take(200).map(|at| over.stats.good_requests_in_flight_at(at))).median();
     // By Erlang B, ten places refuse one request in a thousand at 0.31 of their capacity; with more places this share rises.
     let places_figure = figure("places", (places > 0.0).then_some(places), "requests");
-    let safe = load_at_permille_loss(places.round().max(1.0)) / case.service_time().max(1e-6);
+    let safe = concurrency_at_permille_refusals(places.round().max(1.0)) / case.service_time().max(1e-6);
     [places_figure, figure("one in a thousand refused at", (places > 0.0).then_some(safe), "requests/s")]
         .concat()
 }
@@ -105,7 +105,7 @@ fn cap(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
 /// Returns the load, as mean requests in flight, at which this many places refuse one request in a thousand (Erlang B, 1917, by
 /// its recursion).
 #[must_use]
-pub fn load_at_permille_loss(places: f64) -> f64 {
+pub fn concurrency_at_permille_refusals(places: f64) -> f64 {
     let refuses = |load: f64| (1..=places as u32).fold(1.0, |b, n| load * b / (f64::from(n) + load * b));
     let (mut low, mut high) = (0.0, places);
     for _ in 0..40 {
@@ -133,7 +133,7 @@ fn connections(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
         .stats
         .requests
         .iter()
-        .filter(|hit| hit.outcome.is_connection_closed())
+        .filter(|hit| hit.outcome.is_connection_refused_or_closed())
         .filter_map(|hit| hit.sent);
     let at_cut = SortedSamples::of(cut.take(100).map(|at| over.stats.good_requests_in_flight_at(at)));
     let most = if at_cut.count() > 2 { at_cut.quantile(0.9) } else { serving(&over) };
@@ -207,7 +207,7 @@ pub fn idle_timeout_bounds(case: &DiagnosisInput<'_>) -> Option<(f64, f64)> {
     };
     let (alive, cut) = (
         of(|how| how == ObservedOutcome::Good).quantile(1.0).max(0.000_1),
-        of(ObservedOutcome::is_connection_closed),
+        of(ObservedOutcome::is_connection_refused_or_closed),
     );
     if cut.count() > 0 && cut.median() < JUST * alive {
         return None;
@@ -221,14 +221,14 @@ pub fn idle_timeout_bounds(case: &DiagnosisInput<'_>) -> Option<(f64, f64)> {
     };
     let forgotten = all.iter().filter(forgets).filter_map(idle_time_between_bursts);
     let cut = used()
-        .filter(|(how, one)| how.is_connection_closed() && one.idle >= JUST * alive)
+        .filter(|(how, one)| how.is_connection_refused_or_closed() && one.idle >= JUST * alive)
         .map(|(_, one)| one.idle);
     let closed = forgotten.chain(cut).fold(f64::INFINITY, f64::min);
     closed.is_finite().then_some((alive.min(closed), alive.max(closed)))
 }
 
 /// The largest ratio of the two idle times at which the report gives one time.
-pub const MAX_IDLE_BOUNDS_RATIO: f64 = 1.2;
+pub const MAX_RATIO_FOR_SINGLE_IDLE_TIMEOUT: f64 = 1.2;
 
 /// Returns the number of requests or the idle time after which the target closes a connection.
 fn race(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
@@ -241,7 +241,7 @@ fn race(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
             hit.carrying_connection.map_or(0.0, |carrier| carrier.earlier_requests_on_connection as f64);
         match hit.outcome {
             ObservedOutcome::Good => most = most.max(before),
-            how if how.is_connection_closed() && before > 0.0 => cut.push(before),
+            how if how.is_connection_refused_or_closed() && before > 0.0 => cut.push(before),
             _ => {}
         }
     }
@@ -250,7 +250,7 @@ fn race(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
         return figure("requests per connection", Some(cut.median()), "requests");
     }
     match idle_timeout_bounds(case) {
-        Some((alive, closed)) if closed < MAX_IDLE_BOUNDS_RATIO * alive => {
+        Some((alive, closed)) if closed < MAX_RATIO_FOR_SINGLE_IDLE_TIMEOUT * alive => {
             figure("closes connections idle for", Some((alive * closed).sqrt()), "s")
         }
         Some((_, closed)) => figure("closes connections idle for at most", Some(closed), "s"),
@@ -313,15 +313,15 @@ fn uneven(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
 
 fn lookups(case: &DiagnosisInput<'_>) -> Option<f64> {
     let base = case.half_limit_experiment()?;
-    Some(SortedSamples::of(base.stats.observation.lookup_seconds.iter().copied()).median())
+    Some(SortedSamples::of(base.stats.observation.seconds_of_each_lookup.iter().copied()).median())
 }
 
 fn ports(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let opened: u64 = case
         .experiments
         .iter()
-        .filter(|tried| !tried.experiment.variation.another_source)
-        .map(|tried| tried.observation.opened_connections)
+        .filter(|tried| !tried.experiment.variation.uses_another_source)
+        .map(|tried| tried.observation.opened_connection_count)
         .sum();
     figure("connections opened before", (opened > 0).then_some(opened as f64), "")
 }
@@ -343,7 +343,7 @@ mod tests {
 
     fn between(idle: &[(ObservedOutcome, f64)]) -> Option<(f64, f64)> {
         let known = SearchFindings {
-            limit: 100.0,
+            limit_rate: 100.0,
             service_time: 0.001,
             timeout: 30.0,
             failure_share_at_any_rate: 0.0,

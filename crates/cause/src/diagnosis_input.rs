@@ -44,7 +44,7 @@ impl ValidExperiment<'_> {
 fn is_abandoned(tried: &ExperimentRecord, known: &SearchFindings) -> bool {
     let gentle = match tried.experiment.load {
         ExperimentLoad::Rate { rate, .. } => {
-            rate <= known.limit && tried.experiment.variation.held_idle_connections == 0
+            rate <= known.limit_rate && tried.experiment.variation.held_idle_connections == 0
         }
         ExperimentLoad::Clients { clients, .. } => clients <= 2,
         ExperimentLoad::Bursts { .. } => false,
@@ -81,7 +81,7 @@ impl<'a> DiagnosisInput<'a> {
     /// Returns the index of the last experiment with a good response, if the target is down. The target counts as down after two
     /// failed recovery checks with a pause in between. A target that never answered gives none.
     #[must_use]
-    pub fn last_experiment_before_outage(&self) -> Option<usize> {
+    pub fn last_experiment_index_before_outage(&self) -> Option<usize> {
         let view = |tried: &'a ExperimentRecord| {
             tried.observation.invalid_reason.is_none().then(|| ExperimentStats::new(&tried.observation))
         };
@@ -130,7 +130,7 @@ impl<'a> DiagnosisInput<'a> {
 
     /// Returns the response times of good responses at half the limit.
     #[must_use]
-    pub fn base_response_times(&self) -> SortedSamples {
+    pub fn half_limit_response_times(&self) -> SortedSamples {
         self.half_limit_experiment()
             .map_or(SortedSamples::of(std::iter::empty()), |base| base.stats.response_times())
     }
@@ -169,6 +169,6 @@ impl<'a> DiagnosisInput<'a> {
     /// Returns the mean number of requests in flight at the limit without a queue: rate times response time (Little's law).
     #[must_use]
     pub fn in_flight_at_limit(&self) -> f64 {
-        self.search_findings.limit * self.service_time()
+        self.search_findings.limit_rate * self.service_time()
     }
 }

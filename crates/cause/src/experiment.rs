@@ -12,7 +12,7 @@ pub struct Experiment {
     /// The differences from the load of the search.
     pub variation: Variation,
     /// The most requests in flight. Sending stops early at this number, because more requests would show nothing new.
-    pub most_in_flight: usize,
+    pub in_flight_cap: usize,
     /// The time to wait for outstanding requests after the load. Then they are closed and count as
     /// [`crate::observed_requests::ObservedOutcome::UnansweredAtEnd`].
     pub drain: Duration,
@@ -67,13 +67,13 @@ pub struct Variation {
     /// Turns connection reuse on or off; none leaves the setting of the search.
     pub keep_alive: Option<bool>,
     /// The most connections; none leaves the setting of the search.
-    pub connections: Option<usize>,
+    pub max_connections: Option<usize>,
     /// The number of idle connections that stay open during the load.
     pub held_idle_connections: usize,
     /// True to send HEAD instead of GET.
     pub uses_head_method: bool,
     /// True to send from another source address.
-    pub another_source: bool,
+    pub uses_another_source: bool,
     /// True to use the address of the name without a DNS lookup.
     pub skip_dns: bool,
     /// The time limit of a response; none leaves the setting of the search.
@@ -84,10 +84,10 @@ impl Variation {
     /// No difference from the load of the search.
     pub const NONE: Self = Self {
         keep_alive: None,
-        connections: None,
+        max_connections: None,
         held_idle_connections: 0,
         uses_head_method: false,
-        another_source: false,
+        uses_another_source: false,
         skip_dns: false,
         timeout: None,
     };

@@ -12,7 +12,7 @@ use crate::signs;
 
 /// An experiment that the inquiry may choose.
 pub struct ExperimentPlan {
-    /// The name, which [`crate::odds::SignRule::experiment`] uses.
+    /// The name, which [`crate::odds::SignRule::experiment_name`] uses.
     pub name: &'static str,
     /// Makes the experiment; none if it would say nothing about this target.
     make: fn(&DiagnosisInput<'_>) -> Option<Experiment>,
@@ -66,7 +66,7 @@ const fn plan(name: &'static str, make: fn(&DiagnosisInput<'_>) -> Option<Experi
 }
 
 /// The optional experiments beside base, near and over, harmless ones first.
-pub static PLANS: &[ExperimentPlan] = &[
+pub static OPTIONAL_PLANS: &[ExperimentPlan] = &[
     plan("one client", one_client),
     plan("many clients", many_clients),
     ExperimentPlan { max_times: 2, ..plan("bursts of the concurrent capacity", at_once) },
@@ -136,7 +136,7 @@ fn experiment(case: &DiagnosisInput<'_>, name: &'static str, load: ExperimentLoa
         name,
         load,
         variation,
-        most_in_flight: max_in_flight(case, rate),
+        in_flight_cap: max_in_flight(case, rate),
         drain: seconds(patience + 0.2),
     }
 }
@@ -148,7 +148,7 @@ fn experiment_at_share(
     lasts: f64,
     spacing: RequestSpacing,
 ) -> Experiment {
-    let rate = rounded(case.search_findings.limit * share, max_experiment_rate(case));
+    let rate = rounded(case.search_findings.limit_rate * share, max_experiment_rate(case));
     let spacing = if spacing == RequestSpacing::Poisson { by_chance(case, rate) } else { spacing };
     experiment(case, name, ExperimentLoad::Rate { rate, lasts: seconds(lasts), spacing }, rate)
 }
@@ -161,7 +161,7 @@ fn with_variation(experiment: Experiment, mut variation: Variation) -> Experimen
 
 /// Returns the duration of this many requests at a share of the limit, in seconds, from `least` to twice that.
 fn duration_for_requests(case: &DiagnosisInput<'_>, share: f64, least: f64, requests: f64) -> f64 {
-    (requests / (case.search_findings.limit * share)).clamp(least, 2.0 * least)
+    (requests / (case.search_findings.limit_rate * share)).clamp(least, 2.0 * least)
 }
 
 /// Returns the experiment at half the limit.
@@ -228,10 +228,10 @@ fn many_clients(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 
 fn clients(case: &DiagnosisInput<'_>, name: &'static str, clients: usize) -> Experiment {
     let lasts = 0.8_f64.max(12.0 * case.service_time()).min(2.0);
-    let requests = (3.0 * case.search_findings.limit).ceil().min(user_max_rate(case).floor()) as u64;
+    let requests = (3.0 * case.search_findings.limit_rate).ceil().min(user_max_rate(case).floor()) as u64;
     let load = ExperimentLoad::Clients { clients, lasts: seconds(lasts), requests };
-    let experiment = experiment(case, name, load, case.search_findings.limit);
-    Experiment { most_in_flight: clients, ..experiment }
+    let experiment = experiment(case, name, load, case.search_findings.limit_rate);
+    Experiment { in_flight_cap: clients, ..experiment }
 }
 
 fn at_once(case: &DiagnosisInput<'_>) -> Option<Experiment> {
@@ -241,7 +241,7 @@ fn at_once(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     }
     let size = (places * 0.98).round().max(2.0);
     // The distance between bursts must be long enough for all requests to end, whether the target serves them concurrently or one by one.
-    let every = (2.5 * case.service_time() + 1.5 * size / case.search_findings.limit).max(0.02);
+    let every = (2.5 * case.service_time() + 1.5 * size / case.search_findings.limit_rate).max(0.02);
     // At most this many bursts can start in one second under `--max-rate`.
     let begin = (user_max_rate(case) / size).floor();
     let every = if begin < 1.0 { every } else { every.max(1.02 / begin) };
@@ -257,14 +257,14 @@ fn bursts(
     quiet: f64,
 ) -> Experiment {
     let load = ExperimentLoad::Bursts { size, times, every: seconds(every), quiet: seconds(quiet) };
-    let experiment = experiment(case, name, load, case.search_findings.limit);
-    Experiment { most_in_flight: (2 * size) as usize + 30, ..experiment }
+    let experiment = experiment(case, name, load, case.search_findings.limit_rate);
+    Experiment { in_flight_cap: (2 * size) as usize + 30, ..experiment }
 }
 
 fn row(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let places = case.in_flight_at_limit();
     // With long-tailed service times, places become free as fast as a bucket gets tokens (causes-study.md, section 3).
-    let spread = case.base_response_times().quantile(0.95) > 2.5 * case.service_time();
+    let spread = case.half_limit_response_times().quantile(0.95) > 2.5 * case.service_time();
     if case.service_time() < 0.001 || spread || case.times_attempted("three bursts in a row") >= rows(places)
     {
         return None;
@@ -274,8 +274,8 @@ fn row(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let every = (0.6 * case.service_time() * 1e4).round() / 1e4;
     let load =
         ExperimentLoad::Bursts { size, times: 3, every: Duration::from_secs_f64(every), quiet: seconds(0.5) };
-    let experiment = experiment(case, "three bursts in a row", load, case.search_findings.limit);
-    Some(Experiment { most_in_flight: 3 * size as usize + 30, ..experiment })
+    let experiment = experiment(case, "three bursts in a row", load, case.search_findings.limit_rate);
+    Some(Experiment { in_flight_cap: 3 * size as usize + 30, ..experiment })
 }
 
 /// Returns the number of rows. Few places admit few requests, so chance needs more rows to even out.
@@ -285,7 +285,7 @@ fn rows(places: f64) -> usize {
 
 fn ip_address_target(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     if !case.search_findings.target_is_name
-        || case.half_limit_experiment()?.stats.observation.lookup_seconds.is_empty()
+        || case.half_limit_experiment()?.stats.observation.seconds_of_each_lookup.is_empty()
     {
         return None;
     }
@@ -298,10 +298,10 @@ fn another_source(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     if !case.strongest_overload()?.stats.requests.iter().any(|hit| hit.outcome == ObservedOutcome::NoPort) {
         return None;
     }
-    let lasts = (20.0 / case.search_findings.limit).clamp(0.3, 1.0);
+    let lasts = (20.0 / case.search_findings.limit_rate).clamp(0.3, 1.0);
     let experiment =
         experiment_at_share(case, "another source address", 0.5, lasts, RequestSpacing::Constant);
-    Some(with_variation(experiment, Variation { another_source: true, ..Variation::NONE }))
+    Some(with_variation(experiment, Variation { uses_another_source: true, ..Variation::NONE }))
 }
 
 /// The number of requests over two connections. Few servers allow more than a thousand requests per connection.
@@ -315,8 +315,8 @@ fn two_connections(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     if !case.search_findings.keep_alive {
         return None;
     }
-    let (service, limit) = (case.service_time(), case.search_findings.limit);
-    let connections = Variation { connections: Some(2), ..Variation::NONE };
+    let (service, limit) = (case.service_time(), case.search_findings.limit_rate);
+    let connections = Variation { max_connections: Some(2), ..Variation::NONE };
     let long = |rate: f64| (USES / rate).min(until_some_fail(case, rate));
     // Two clients without pauses are too much load for a target that serves only one or two requests concurrently.
     let experiment = if user_max_rate(case).is_finite() {
@@ -407,9 +407,9 @@ fn keep_alive_off(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 fn far_over(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let over = case.last_experiment_named("150 % of the limit")?;
     let sound = over.stats.share_where(|hit| hit.outcome != ObservedOutcome::Good) < 0.1;
-    let quick =
-        over.stats.response_times().quantile(0.95) < 1.6 * case.base_response_times().quantile(0.95) + 0.005;
-    let may = FAR * case.search_findings.limit <= max_experiment_rate(case);
+    let quick = over.stats.response_times().quantile(0.95)
+        < 1.6 * case.half_limit_response_times().quantile(0.95) + 0.005;
+    let may = FAR * case.search_findings.limit_rate <= max_experiment_rate(case);
     (sound && quick && may)
         .then(|| experiment_at_share(case, "250 % of the limit", FAR, 2.0, RequestSpacing::Poisson))
 }
@@ -427,10 +427,10 @@ const TRIED: f64 = 4.5;
 /// Returns a longer queue than that of [`overload`], with a long time limit. It shows proxies that give up after more than a
 /// second or that retry.
 fn long_queue(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    let waits = LINE.0.min(MOST_IN_FLIGHT / case.search_findings.limit);
-    let queues = matches!(signs::is_slow_late_in_overload(case), Some((1, _)))
+    let waits = LINE.0.min(MOST_IN_FLIGHT / case.search_findings.limit_rate);
+    let queues = matches!(signs::slows_down_in_overload(case), Some((1, _)))
         && !matches!(signs::gateway_times_out(case), Some((1, _)));
-    if !queues || waits < LINE.1 || FAR * case.search_findings.limit > max_experiment_rate(case) {
+    if !queues || waits < LINE.1 || FAR * case.search_findings.limit_rate > max_experiment_rate(case) {
         return None;
     }
     let experiment =
@@ -439,7 +439,7 @@ fn long_queue(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let variation = Variation { timeout: Some(seconds(patience)), ..Variation::NONE };
     Some(Experiment {
         variation,
-        most_in_flight: MOST_IN_FLIGHT as usize,
+        in_flight_cap: MOST_IN_FLIGHT as usize,
         drain: seconds(patience + 0.2),
         ..experiment
     })
@@ -461,8 +461,10 @@ fn held(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 /// requests shows whether a cap causes them.
 #[must_use]
 pub fn many_new_connections(case: &DiagnosisInput<'_>, twice: bool) -> Option<Experiment> {
-    let rate =
-        rounded((3.0 * case.search_findings.limit).max(500.0) * if twice { 2.0 } else { 1.0 }, f64::INFINITY);
+    let rate = rounded(
+        (3.0 * case.search_findings.limit_rate).max(500.0) * if twice { 2.0 } else { 1.0 },
+        f64::INFINITY,
+    );
     if rate > max_experiment_rate(case) {
         return None;
     }
@@ -471,7 +473,7 @@ pub fn many_new_connections(case: &DiagnosisInput<'_>, twice: bool) -> Option<Ex
     let experiment =
         experiment(case, name, ExperimentLoad::Rate { rate, lasts, spacing: RequestSpacing::Constant }, rate);
     Some(Experiment {
-        most_in_flight: MOST_IN_FLIGHT as usize,
+        in_flight_cap: MOST_IN_FLIGHT as usize,
         variation: Variation { timeout: Some(seconds(5.0)), ..Variation::NONE },
         drain: seconds(0.5),
         ..experiment
@@ -484,14 +486,14 @@ pub fn many_new_connections(case: &DiagnosisInput<'_>, twice: bool) -> Option<Ex
 pub fn few_connections(case: &DiagnosisInput<'_>) -> Experiment {
     let few = (case.in_flight_at_limit() * 0.8).floor().max(1.0);
     let rate = rounded(
-        (3.0 * case.search_findings.limit).min(500.0).max(1.5 * case.search_findings.limit),
+        (3.0 * case.search_findings.limit_rate).min(500.0).max(1.5 * case.search_findings.limit_rate),
         max_experiment_rate(case),
     );
     let load = ExperimentLoad::Rate { rate, lasts: seconds(1.5), spacing: RequestSpacing::Constant };
     let experiment = experiment(case, "few connections", load, rate);
     let variation =
-        Variation { connections: Some(few as usize), timeout: Some(seconds(2.5)), ..Variation::NONE };
-    Experiment { variation, most_in_flight: 3_000, drain: seconds(1.5), ..experiment }
+        Variation { max_connections: Some(few as usize), timeout: Some(seconds(2.5)), ..Variation::NONE };
+    Experiment { variation, in_flight_cap: 3_000, drain: seconds(1.5), ..experiment }
 }
 
 #[cfg(test)]

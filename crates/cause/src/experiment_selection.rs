@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use crate::cause_size_estimates::{self, MAX_IDLE_BOUNDS_RATIO};
+use crate::cause_size_estimates::{self, MAX_RATIO_FOR_SINGLE_IDLE_TIMEOUT};
 use crate::class::CauseClass;
 use crate::diagnosis_input::DiagnosisInput;
 use crate::experiment::{Experiment, ExperimentLoad};
-use crate::experiment_plans::{self, ExperimentPlan, PLANS};
+use crate::experiment_plans::{self, ExperimentPlan, OPTIONAL_PLANS};
 use crate::experiment_stats::ExperimentStats;
 use crate::observed_requests::{ExperimentObservation, ObservedOutcome};
 use crate::odds::{self, CausePosterior, ObservedSign, RULES};
@@ -22,7 +22,7 @@ use crate::signs;
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchFindings {
     /// The rate at which the target breaks, in requests per second.
-    pub limit: f64,
+    pub limit_rate: f64,
     /// The mean response time at very low load, in seconds.
     pub service_time: f64,
     /// The time limit for a response, in seconds.
@@ -220,7 +220,7 @@ impl Inquiry {
     }
 
     fn plan(&mut self) -> Option<InquiryStep> {
-        if self.known.limit <= 0.0 || !self.known.limit.is_finite() {
+        if self.known.limit_rate <= 0.0 || !self.known.limit_rate.is_finite() {
             return None;
         }
         if self.recovery == RecoveryState::PauseNeeded {
@@ -255,7 +255,7 @@ impl Inquiry {
     /// the target's behaviour.
     fn other_ports(&self) -> Option<Experiment> {
         let case = self.case();
-        let plan = PLANS.iter().find(|plan| plan.name == "another source address")?;
+        let plan = OPTIONAL_PLANS.iter().find(|plan| plan.name == "another source address")?;
         plan.experiment(&case).filter(|_| case.attempts_toward_max_times(plan.name) < plan.max_times)
     }
 
@@ -274,7 +274,8 @@ impl Inquiry {
     fn repetition(&mut self) -> Option<Experiment> {
         let case = self.case();
         let alone = case.last_experiment_named("one client")?.stats.response_times();
-        let disturbed = alone.count() >= 5 && case.base_response_times().mean() > 2.0 * alone.mean() + 0.001;
+        let disturbed =
+            alone.count() >= 5 && case.half_limit_response_times().mean() > 2.0 * alone.mean() + 0.001;
         if !disturbed || self.repeated {
             return None;
         }
@@ -302,15 +303,16 @@ impl Inquiry {
     fn suspicion(&self) -> Option<Experiment> {
         let case = self.case();
         let still = case.times_attempted("half the limit for 4 s") == 0
-            && signs::stalled_once(&case)
+            && signs::saw_stall_below_limit(&case)
             && !self.shown("half the limit for 4 s");
         let raced = case.times_attempted("two connections") == 0
             && signs::saw_keep_alive_race(&case)
             && !self.shown("half the limit");
-        let make =
-            |name: &str| PLANS.iter().find(|plan| plan.name == name).and_then(|plan| plan.experiment(&case));
-        let capped =
-            case.times_attempted("idle connections held open") == 0 && signs::hung_on_new_connections(&case);
+        let make = |name: &str| {
+            OPTIONAL_PLANS.iter().find(|plan| plan.name == name).and_then(|plan| plan.experiment(&case))
+        };
+        let capped = case.times_attempted("idle connections held open") == 0
+            && signs::saw_hangs_only_on_new_connections(&case);
         let next = if capped { make("idle connections held open") } else { None };
         let next = next.or_else(|| if still { make("half the limit for 4 s") } else { None });
         next.or_else(|| if raced { make("two connections") } else { None }).filter(|next| self.affords(next))
@@ -318,7 +320,7 @@ impl Inquiry {
 
     /// Returns whether a sign of this experiment is already present.
     fn shown(&self, by: &str) -> bool {
-        let rules = RULES.iter().filter(|rule| rule.experiment == by && rule.outcome_count() == 2);
+        let rules = RULES.iter().filter(|rule| rule.experiment_name == by && rule.outcome_count() == 2);
         rules.filter_map(|rule| (rule.read)(&self.case())).any(|(outcome, _)| outcome == 1)
     }
 
@@ -328,7 +330,7 @@ impl Inquiry {
         let case = self.case();
         let odds = CausePosterior::new(&odds::read_signs(&case), TRUST);
         let best = |harms: bool| {
-            let plans = PLANS.iter().filter(|plan| {
+            let plans = OPTIONAL_PLANS.iter().filter(|plan| {
                 plan.is_harmful == harms && case.attempts_toward_max_times(plan.name) < plan.max_times
             });
             let worth = plans.filter_map(|plan| Some((self.information_per_second(plan, &odds)?, plan)));
@@ -346,8 +348,9 @@ impl Inquiry {
     fn reused_connection_experiment(&self) -> Option<Experiment> {
         let case = self.case();
         let old = ["two connections", "idle connections"];
-        let mut plans =
-            PLANS.iter().filter(|plan| old.contains(&plan.name) && case.times_attempted(plan.name) == 0);
+        let mut plans = OPTIONAL_PLANS
+            .iter()
+            .filter(|plan| old.contains(&plan.name) && case.times_attempted(plan.name) == 0);
         plans.find_map(|plan| plan.experiment(&case).filter(|next| self.affords(next)))
     }
 
@@ -356,7 +359,8 @@ impl Inquiry {
         let case = self.case();
         let raced = self.report.causes.iter().any(|cause| cause.class == CauseClass::KeepAliveRace);
         let (alive, closed) = cause_size_estimates::idle_timeout_bounds(&case)?;
-        let open = closed > MAX_IDLE_BOUNDS_RATIO * alive && case.times_attempted("idle timeout") < HALVINGS;
+        let open = closed > MAX_RATIO_FOR_SINGLE_IDLE_TIMEOUT * alive
+            && case.times_attempted("idle timeout") < HALVINGS;
         (raced && open)
             .then(|| experiment_plans::bursts_with_idle_between(&case, (alive * closed).sqrt()))
             .filter(|next| self.affords(next))
@@ -365,8 +369,8 @@ impl Inquiry {
     /// Returns the expected information of an experiment in bits per second; none if the experiment is not possible.
     fn information_per_second(&self, plan: &ExperimentPlan, odds: &CausePosterior) -> Option<f64> {
         let experiment = plan.experiment(&self.case()).filter(|experiment| self.affords(experiment))?;
-        let rules = RULES.iter().filter(|rule| shows(plan.name, rule.experiment));
-        let told: f64 = rules.map(|rule| odds.expected_information(rule)).sum();
+        let rules = RULES.iter().filter(|rule| shows(plan.name, rule.experiment_name));
+        let told: f64 = rules.map(|rule| odds.expected_information_of_sign(rule)).sum();
         // A repetition shows less than the first run.
         let again = 1.0 + self.case().times_attempted(plan.name) as f64;
         Some(told / again / (load_seconds(&experiment) + BESIDE))
@@ -379,10 +383,10 @@ impl Inquiry {
         let hang = case
             .strongest_overload()
             .is_some_and(|over| over.stats.share_where(|hit| hit.outcome.hangs()) > 0.05);
-        let capped = odds.leading() == CauseClass::ConnectionCap;
-        if !(capped || odds.leading() == CauseClass::HangingLimiter)
+        let capped = odds.leading_class() == CauseClass::ConnectionCap;
+        if !(capped || odds.leading_class() == CauseClass::HangingLimiter)
             || !hang
-            || case.search_findings.limit > MOST_FOR_COUNT
+            || case.search_findings.limit_rate > MOST_FOR_COUNT
         {
             return None;
         }
@@ -431,7 +435,7 @@ impl Inquiry {
 
     /// Updates the report. If the target has gone down, only earlier observations count.
     fn conclude(&mut self) {
-        let gone = self.case().last_experiment_before_outage();
+        let gone = self.case().last_experiment_index_before_outage();
         let before = gone.map(|last| experiments_before_outage(&self.report.experiments, last));
         let case = DiagnosisInput {
             search_findings: &self.known,
@@ -455,7 +459,7 @@ impl Inquiry {
         self.report.causes = causes;
         self.report.ties = ties;
         self.report.excluded = excluded;
-        self.report.undecided = untested;
+        self.report.undecided_causes = untested;
         self.report.last_answered_experiment = left.last_answered_experiment();
     }
 
@@ -470,7 +474,7 @@ impl Inquiry {
             return vec![report_text::describe_generator_cause(&self.report.experiments)];
         }
         let causes =
-            if readings.is_empty() { vec![(CauseClass::Unknown, 1.0)] } else { odds.likely_causes() };
+            if readings.is_empty() { vec![(CauseClass::Unknown, 1.0)] } else { odds.causes_to_report() };
         let named: Vec<_> = causes.iter().map(|(class, _)| *class).collect();
         causes
             .iter()
@@ -513,7 +517,7 @@ fn is_degraded(view: &ExperimentStats<'_>, case: &DiagnosisInput<'_>) -> bool {
     let before = case
         .half_limit_experiment()
         .map_or(0.0, |base| base.stats.share_where(|hit| hit.outcome != ObservedOutcome::Good));
-    let slow = view.response_times().median() > 4.0 * case.base_response_times().quantile(0.95) + 0.05;
+    let slow = view.response_times().median() > 4.0 * case.half_limit_response_times().quantile(0.95) + 0.05;
     failed > before + 0.3 || slow || view.is_down()
 }
 
@@ -522,7 +526,7 @@ fn is_valid(tried: &ExperimentRecord) -> bool {
 }
 
 fn overloads(experiment: &Experiment, known: &SearchFindings) -> bool {
-    matches!(experiment.load, ExperimentLoad::Rate { rate, .. } if rate > known.limit)
+    matches!(experiment.load, ExperimentLoad::Rate { rate, .. } if rate > known.limit_rate)
         || experiment.variation.held_idle_connections > 0
 }
 

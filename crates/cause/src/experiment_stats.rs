@@ -222,7 +222,7 @@ impl ObservedOutcome {
 
     /// Returns whether the target refused, closed or reset the connection.
     #[must_use]
-    pub fn is_connection_closed(self) -> bool {
+    pub fn is_connection_refused_or_closed(self) -> bool {
         matches!(self, Self::Cut | Self::ConnectionRefused)
     }
 }

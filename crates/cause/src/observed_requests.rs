@@ -8,11 +8,11 @@ pub struct ExperimentObservation {
     /// The requests with a known outcome, in the order in which they were due. Unsent requests are not included.
     pub requests: Vec<ObservedRequest>,
     /// The number of connections opened during the experiment.
-    pub opened_connections: u64,
+    pub opened_connection_count: u64,
     /// The requests that the client silently retried because the server had closed an idle connection.
-    pub retried: u64,
+    pub silent_retry_count: u64,
     /// The duration of each DNS lookup, in seconds.
-    pub lookup_seconds: Vec<f64>,
+    pub seconds_of_each_lookup: Vec<f64>,
     /// The held connections ([`crate::experiment::Variation::held_idle_connections`]) that were still open at the end of the load.
     pub held_connections_still_open: usize,
     /// The duration of the experiment, including the wait for outstanding requests.

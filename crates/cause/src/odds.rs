@@ -16,7 +16,7 @@ use CauseClass::{
 /// A sign with its experiment and its probabilities.
 pub struct SignRule {
     /// The name of the experiment that shows the sign.
-    pub experiment: &'static str,
+    pub experiment_name: &'static str,
     /// The function that reads the sign.
     pub read: fn(&DiagnosisInput<'_>) -> SignOutcome,
     /// The weight of the sign; below 1 if other signs overlap with it.
@@ -47,7 +47,7 @@ const fn either(
     under: &'static [(CauseClass, &'static [f64])],
 ) -> SignRule {
     SignRule {
-        experiment: by,
+        experiment_name: by,
         read,
         weight: 1.0,
         combination: SignCombination::Either,
@@ -162,7 +162,7 @@ pub static RULES: &[SignRule] = &[
     .joint(SignCombination::Both),
     either(
         "150 % of the limit",
-        signs::is_slow_late_in_overload,
+        signs::slows_down_in_overload,
         &[0.03],
         &[
             (PoolSaturation, &[0.9]),
@@ -211,14 +211,14 @@ pub static RULES: &[SignRule] = &[
     ),
     either(
         "150 % of the limit",
-        signs::hangs_on_new_connections,
+        signs::hangs_only_on_new_connections,
         &[0.3],
         &[(ConnectionCap, &[0.95]), (HangingLimiter, &[0.1])],
     )
     .joint(SignCombination::EitherCauseAtRandom),
     either(
         "150 % of the limit",
-        signs::cuts_connections_over_limit,
+        signs::cuts_new_connections_over_limit,
         &[0.01],
         &[(ConnectionCap, &[0.55]), (KeepAliveRace, &[0.08])],
     ),
@@ -234,7 +234,7 @@ pub static RULES: &[SignRule] = &[
     ),
     either(
         "90 % of the limit",
-        signs::in_step_with_quota,
+        signs::responses_follow_cpu_quota,
         &[0.05],
         &[(CfsThrottling, &[0.88]), (Dns, &[0.2]), (Pauses, &[0.25]), (RateLimiter, &[0.12])],
     )
@@ -252,7 +252,7 @@ pub static RULES: &[SignRule] = &[
         .joint(SignCombination::Both),
     either(
         "half the limit",
-        signs::busy_workers_at_limit,
+        signs::in_flight_level_at_limit,
         &[0.3, 0.15],
         &[
             (DelayingLimiter, &[0.2, 0.1]),
@@ -304,7 +304,7 @@ pub static RULES: &[SignRule] = &[
     ),
     either(
         "many clients",
-        signs::concurrent_capacity,
+        signs::concurrent_capacity_level,
         &[0.1, 0.1, 0.12, 0.38],
         &[
             (CpuSaturation, &[0.05, 0.8, 0.12, 0.01]),
@@ -457,7 +457,7 @@ impl CausePosterior {
 
     /// Returns the most probable cause; [`CauseClass::Unknown`] if none is probable enough.
     #[must_use]
-    pub fn leading(&self) -> CauseClass {
+    pub fn leading_class(&self) -> CauseClass {
         self.marginals.first().filter(|(_, p)| *p > LEADS).map_or(Unknown, |(class, _)| *class)
     }
 
@@ -469,8 +469,8 @@ impl CausePosterior {
 
     /// Returns the causes to report: the most probable one, and a second one if the leading cause is probably not alone.
     #[must_use]
-    pub fn likely_causes(&self) -> Vec<(CauseClass, f64)> {
-        let leading = self.leading();
+    pub fn causes_to_report(&self) -> Vec<(CauseClass, f64)> {
+        let leading = self.leading_class();
         let beside = |class: CauseClass| {
             let pair = self.pairs.iter().find(|(pair, _)| pair.contains(&leading) && pair.contains(&class));
             pair.map_or(0.0, |(_, p)| *p)
@@ -493,7 +493,7 @@ impl CausePosterior {
 
     /// Returns the expected information of a sign, in bits.
     #[must_use]
-    pub fn expected_information(&self, rule: &SignRule) -> f64 {
+    pub fn expected_information_of_sign(&self, rule: &SignRule) -> f64 {
         let total: f64 = self.marginals.iter().map(|(_, p)| p).sum();
         let mut told = 0.0;
         for outcome in 0..rule.outcome_count() {

@@ -14,7 +14,7 @@ pub struct DiagnosisReport {
     /// The excluded causes with reasons.
     pub excluded: Vec<ExcludedCause>,
     /// The causes without a verdict, with reasons.
-    pub undecided: Vec<UndecidedCause>,
+    pub undecided_causes: Vec<UndecidedCause>,
     /// The last experiment with a response, if the target has stopped answering. Later observations say nothing about causes.
     pub last_answered_experiment: Option<&'static str>,
     /// The experiments in order.
@@ -40,7 +40,7 @@ pub struct CauseEvidence {
     /// The observation with its numbers, such as "at 300/s, the target quickly refused 33 % of the requests".
     pub observation: String,
     /// The name of the experiment.
-    pub experiment: &'static str,
+    pub experiment_name: &'static str,
     /// The likelihood of the sign under this cause, divided by that under the next most probable cause.
     pub likelihood_ratio: f64,
 }

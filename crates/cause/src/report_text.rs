@@ -4,7 +4,7 @@ use crate::cause_size_estimates;
 use crate::class::CauseClass;
 use crate::diagnosis_input::DiagnosisInput;
 use crate::experiment::Experiment;
-use crate::experiment_plans::PLANS;
+use crate::experiment_plans::OPTIONAL_PLANS;
 use crate::experiment_stats::ExperimentStats;
 use crate::observed_requests::{ExperimentObservation, ObservedOutcome};
 use crate::odds::{self, CausePosterior, ObservedSign};
@@ -23,8 +23,11 @@ pub fn summarize_experiment(experiment: &Experiment, watched: &ExperimentObserva
     let (good, all) = (view.count_where(|hit| hit.outcome == ObservedOutcome::Good), view.count());
     let times = view.response_times();
     let (p50, p99) = (times.median() * 1e3, times.quantile(0.99) * 1e3);
-    let resent =
-        if watched.retried > 0 { format!(", {} requests retried", watched.retried) } else { String::new() };
+    let resent = if watched.silent_retry_count > 0 {
+        format!(", {} requests retried", watched.silent_retry_count)
+    } else {
+        String::new()
+    };
     let held = if experiment.variation.held_idle_connections > 0 {
         format!(", {} idle connections held open", watched.held_connections_still_open)
     } else {
@@ -32,7 +35,7 @@ pub fn summarize_experiment(experiment: &Experiment, watched: &ExperimentObserva
     };
     format!(
         "{good:.0} of {all:.0} requests good, p50 {p50:.1} ms, p99 {p99:.1} ms, {} connections{resent}{held}",
-        watched.opened_connections
+        watched.opened_connection_count
     )
 }
 
@@ -59,7 +62,7 @@ pub fn describe_cause(
         let [here, there] = [class, rival].map(|class| reading.rule.chance(reading.outcome, class).max(1e-6));
         CauseEvidence {
             observation: reading.description.clone(),
-            experiment: reading.rule.experiment,
+            experiment_name: reading.rule.experiment_name,
             likelihood_ratio: (here / there).powf(reading.rule.weight),
         }
     };
@@ -84,7 +87,7 @@ pub fn describe_generator_cause(tried: &[ExperimentRecord]) -> DiagnosedCause {
         .find_map(|tried| tried.observation.invalid_reason.as_ref().map(|why| (why, tried.experiment.name)));
     let evidence = why.map(|(why, by)| CauseEvidence {
         observation: why.clone(),
-        experiment: by,
+        experiment_name: by,
         likelihood_ratio: f64::INFINITY,
     });
     DiagnosedCause {
@@ -101,7 +104,7 @@ const NEAR: f64 = 0.1;
 /// Returns the causes that these experiments cannot tell apart, with a way to tell them apart.
 #[must_use]
 pub fn find_ties(case: &DiagnosisInput<'_>, odds: &CausePosterior, named: &[CauseClass]) -> Vec<CauseTie> {
-    let leading = odds.leading();
+    let leading = odds.leading_class();
     let mut ties: Vec<CauseTie> = known_ties(case)
         .into_iter()
         .filter(|tie| tie.between.iter().any(|class| named.contains(class)))
@@ -201,7 +204,7 @@ pub fn list_excluded_causes(
     odds: &CausePosterior,
     named: &[CauseClass],
 ) -> Vec<ExcludedCause> {
-    let leading = odds.leading();
+    let leading = odds.leading_class();
     let against = |class: CauseClass| {
         let ratio = |reading: &ObservedSign| {
             let [here, there] =
@@ -268,7 +271,7 @@ impl TargetCondition {
 fn undecided(case: &DiagnosisInput<'_>, class: CauseClass, left: TargetCondition) -> UndecidedCause {
     let rules = odds::RULES.iter().filter(|rule| rule.class_chances.iter().any(|(under, _)| *under == class));
     let mut missing: Vec<_> = rules
-        .map(|rule| rule.experiment)
+        .map(|rule| rule.experiment_name)
         .filter(|by| case.times_attempted(by) == 0 && *by != "half the limit for 4 s")
         .collect();
     missing.dedup();
@@ -284,7 +287,8 @@ fn undecided(case: &DiagnosisInput<'_>, class: CauseClass, left: TargetCondition
             ));
         }
     }
-    let barred = |by: &&str| PLANS.iter().any(|plan| plan.name == *by && plan.is_ruled_out_by_max_rate(case));
+    let barred =
+        |by: &&str| OPTIONAL_PLANS.iter().any(|plan| plan.name == *by && plan.is_ruled_out_by_max_rate(case));
     match missing.iter().find_map(|by| case.why_impossible(by)) {
         Some(why) => because(why.to_owned()),
         None if missing.iter().any(barred) => {

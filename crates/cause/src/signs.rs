@@ -40,7 +40,8 @@ fn refused(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
     let refusals = SortedSamples::of(
         view.requests.iter().filter(|hit| hit.outcome.is_bad_response()).map(ObservedRequest::service_time),
     );
-    let is_fast = case.base_response_times().count() > 0 && refusals.median() < case.service_time() + 0.005;
+    let is_fast =
+        case.half_limit_response_times().count() > 0 && refusals.median() < case.service_time() + 0.005;
     if is_fast { view.share_where(|hit| hit.outcome.is_bad_response()) } else { 0.0 }
 }
 
@@ -74,12 +75,12 @@ pub fn refuses_quickly_over_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
 /// Returns whether p95 of the good responses is nearly the same as at half the limit.
 fn is_flat(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> bool {
     let times = view.response_times();
-    times.count() > 0 && times.quantile(0.95) < 1.6 * case.base_response_times().quantile(0.95) + 0.005
+    times.count() > 0 && times.quantile(0.95) < 1.6 * case.half_limit_response_times().quantile(0.95) + 0.005
 }
 
 /// Sign: good responses above the limit are as fast as at half the limit.
 pub fn stays_fast_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let (over, base) = (case.strongest_overload()?.stats, case.base_response_times());
+    let (over, base) = (case.strongest_overload()?.stats, case.half_limit_response_times());
     let (now, before) = (over.response_times().quantile(0.95), base.quantile(0.95));
     sign_present(
         is_flat(case, &over),
@@ -92,7 +93,7 @@ pub fn stays_fast_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: response times grow throughout the overload.
-pub fn is_slow_late_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn slows_down_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
     let last = case.strongest_overload()?.stats.last_third().response_times();
     let (median, service) = (last.median(), case.service_time());
     let seen = format!(
@@ -105,7 +106,7 @@ pub fn is_slow_late_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 fn goodput(case: &DiagnosisInput<'_>) -> Option<(f64, String)> {
     let over = case.strongest_overload()?;
-    let share = over.stats.goodput() / case.search_findings.limit;
+    let share = over.stats.goodput() / case.search_findings.limit_rate;
     Some((
         share,
         format!("goodput was {:.2} times the limit at an offered rate of {:.0}/s", share, over.rate()),
@@ -136,7 +137,7 @@ const ON_NEW: f64 = 0.95;
 /// Sign: requests hang only on connections that have carried no earlier request, while other connections serve one request after another.
 ///
 /// A cap on connections serves a connection or does not. A limiter counts requests, so requests on served connections hang, too.
-pub fn hangs_on_new_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn hangs_only_on_new_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (on_new, all) = hanging_on_new(case)?;
     let seen = format!("{on_new} of {all} requests without a response were the first on their connection");
     (all >= HANGING).then(|| (usize::from(on_new as f64 >= ON_NEW * all as f64), seen))
@@ -145,7 +146,7 @@ pub fn hangs_on_new_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
 /// Returns whether some requests hang, and only on connections that have carried no earlier request, even if too few for the
 /// sign.
 #[must_use]
-pub fn hung_on_new_connections(case: &DiagnosisInput<'_>) -> bool {
+pub fn saw_hangs_only_on_new_connections(case: &DiagnosisInput<'_>) -> bool {
     hanging_on_new(case).is_some_and(|(on_new, all)| all >= SUSPECTED && on_new as f64 >= ON_NEW * all as f64)
 }
 
@@ -166,19 +167,19 @@ fn hanging_on_new(case: &DiagnosisInput<'_>) -> Option<(usize, usize)> {
 }
 
 fn cut(view: &ExperimentStats<'_>) -> f64 {
-    view.share_where(|hit| hit.outcome.is_connection_closed())
+    view.share_where(|hit| hit.outcome.is_connection_refused_or_closed())
 }
 
 /// Returns the share of requests whose connection was closed before it had carried any request.
 fn cut_new(view: &ExperimentStats<'_>) -> f64 {
     view.share_where(|hit| {
-        hit.outcome.is_connection_closed()
+        hit.outcome.is_connection_refused_or_closed()
             && hit.carrying_connection.is_none_or(|carrier| carrier.earlier_requests_on_connection == 0)
     })
 }
 
 /// Sign: the target closes new connections above the limit but not at half the limit.
-pub fn cuts_connections_over_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn cuts_new_connections_over_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
     let base = cut_new(&case.half_limit_experiment()?.stats);
     let loads = [case.strongest_overload(), case.last_experiment_named("many connections")];
     let over = loads.iter().flatten().map(|done| cut_new(&done.stats)).reduce(f64::max)?;
@@ -209,9 +210,9 @@ fn races(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
     }
     let cut = |carrier: &RequestConnection| carrier.earlier_requests_on_connection > 0;
     let lost = view.count_where(|hit| {
-        hit.outcome.is_connection_closed() && hit.carrying_connection.as_ref().is_some_and(cut)
+        hit.outcome.is_connection_refused_or_closed() && hit.carrying_connection.as_ref().is_some_and(cut)
     });
-    (lost + view.observation.retried as f64).min(view.count())
+    (lost + view.observation.silent_retry_count as f64).min(view.count())
 }
 
 /// Sign: the target closes reused connections under requests at the same share at every rate.
@@ -249,7 +250,7 @@ pub fn cuts_heavily_reused_connections(case: &DiagnosisInput<'_>) -> SignOutcome
     if ends < 2.0 && raced(case, "idle connections") >= 2.0 {
         return None;
     }
-    let opened = view.observation.opened_connections;
+    let opened = view.observation.opened_connection_count;
     let seen = format!(
         "with two connections at a time, the target closed the connection after {ends:.0} of {:.0} requests, so the client opened {opened} connections in all",
         view.count()
@@ -363,7 +364,7 @@ fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
         .map(|done| stalls(&done.stats))
         .collect();
     // Without a queue, the overload also shows pauses: they occur at any rate.
-    let queues = is_slow_late_in_overload(case).is_some_and(|(outcome, _)| outcome == 1);
+    let queues = slows_down_in_overload(case).is_some_and(|(outcome, _)| outcome == 1);
     let over = ["150 % of the limit", "250 % of the limit"]
         .into_iter()
         .filter(|_| !queues)
@@ -386,7 +387,7 @@ fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
 
 /// Returns whether a stall was seen at or below 90 % of the limit, even if too rarely for the sign.
 #[must_use]
-pub fn stalled_once(case: &DiagnosisInput<'_>) -> bool {
+pub fn saw_stall_below_limit(case: &DiagnosisInput<'_>) -> bool {
     let calm = case.experiments_named("half the limit").chain(case.experiments_named("90 % of the limit"));
     calm.flat_map(|done| stalls(&done.stats)).any(|stalls| !stalls.is_empty())
 }
@@ -401,7 +402,7 @@ pub fn saw_keep_alive_race(case: &DiagnosisInput<'_>) -> bool {
 }
 
 /// Sign: responses come in step with the period of a CPU quota.
-pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn responses_follow_cpu_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
     let loads = [case.last_experiment_named("90 % of the limit"), case.strongest_overload()];
     // With fewer responses, chance alone is in step (causes-study.md, section 5).
     let loads =
@@ -420,12 +421,12 @@ pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
 pub fn lookups_dominate(case: &DiagnosisInput<'_>) -> SignOutcome {
     let [base, over] = [case.half_limit_experiment()?.stats, case.strongest_overload()?.stats];
     let share = |view: &ExperimentStats<'_>| {
-        let sum: f64 = view.observation.lookup_seconds.iter().sum();
+        let sum: f64 = view.observation.seconds_of_each_lookup.iter().sum();
         let all: f64 = view.good_requests().map(ObservedRequest::response_time).sum();
         if all > 0.0 { (sum / all).clamp(0.0, 1.0) } else { 0.0 }
     };
     let (calm, busy) = (share(&base), share(&over));
-    let each = ms(SortedSamples::of(base.observation.lookup_seconds.iter().copied()).median());
+    let each = ms(SortedSamples::of(base.observation.seconds_of_each_lookup.iter().copied()).median());
     let seen = format!(
         "DNS lookups (median {each}) took {} of the response time at half the limit and {} above the limit",
         percent(calm),
@@ -436,7 +437,7 @@ pub fn lookups_dominate(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: response bodies at the limit need less than 2 Mbit/s, which fills no link.
 pub fn needs_little_bandwidth(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let bytes = case.half_limit_experiment()?.stats.mean_bytes() * case.search_findings.limit;
+    let bytes = case.half_limit_experiment()?.stats.mean_bytes() * case.search_findings.limit_rate;
     sign_present(
         bytes < 250e3,
         format!("at the limit, response bodies take {:.0} kB/s of bandwidth", bytes / 1e3),
@@ -466,7 +467,7 @@ pub fn handshakes_slow_down(case: &DiagnosisInput<'_>) -> SignOutcome {
         ms(after)
     );
     // With keep-alive, connections cost nothing at the limit. New connections that a queue causes come after the limit.
-    let opens = base.observation.opened_connections as f64 > 0.3 * base.count();
+    let opens = base.observation.opened_connection_count as f64 > 0.3 * base.count();
     let grow = opens && after > 3.0 * before + 0.005;
     let hidden = !case.search_findings.keep_alive && !case.search_findings.tls;
     (grow || !hidden).then_some((usize::from(grow), seen))
@@ -516,7 +517,7 @@ fn gave_up(view: &ExperimentStats<'_>) -> SignOutcome {
 /// Sign: late in the overload, some responses stay fast while others become slower and slower.
 pub fn some_responses_slow_down(case: &DiagnosisInput<'_>) -> SignOutcome {
     let last = case.strongest_overload()?.stats.last_third().response_times();
-    let (base, service) = (case.base_response_times(), case.service_time());
+    let (base, service) = (case.half_limit_response_times(), case.service_time());
     let (fast, slow) = (last.quantile(0.2), last.quantile(0.93));
     let holds = fast < 1.6 * service + 0.005 && slow > 4.0 * base.quantile(0.95) + 0.02;
     sign_present(
@@ -561,14 +562,14 @@ pub fn name_does_not_resolve(case: &DiagnosisInput<'_>) -> SignOutcome {
 /// Sign: one client without pauses gets one response per limit interval, although the target is idle: a limiter spaces the responses.
 pub fn delays_single_client(case: &DiagnosisInput<'_>) -> SignOutcome {
     let times = case.last_experiment_named("one client")?.stats.response_times();
-    let base = case.base_response_times();
+    let base = case.half_limit_response_times();
     let service = base.mean().min(1.45 * base.median());
     // A delay cannot be seen if a response takes about as long as the distance between responses (causes-study.md, section 3).
-    if times.count() < 5 || case.search_findings.limit * service > 0.5 {
+    if times.count() < 5 || case.search_findings.limit_rate * service > 0.5 {
         return None;
     }
     // The median, because a CPU quota delays only some responses.
-    let (middle, distance) = (times.median(), 1.0 / case.search_findings.limit);
+    let (middle, distance) = (times.median(), 1.0 / case.search_findings.limit_rate);
     // A delay within the machine's jitter does not count, unless the distance itself is that short.
     let waits = middle > 1.7 * service + (0.2 * distance).min(0.000_5);
     let holds = waits && (0.75..1.35).contains(&(middle / distance));
@@ -589,7 +590,7 @@ pub fn simultaneous_requests_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
     let all = case
         .experiments_named("bursts of the concurrent capacity")
         .flat_map(|done| done.stats.good_requests().map(ObservedRequest::response_time));
-    let (times, base) = (SortedSamples::of(all), case.base_response_times());
+    let (times, base) = (SortedSamples::of(all), case.half_limit_response_times());
     let (size, mean, service) = (size as f64, times.mean(), base.mean());
     let share = 0.5 * (size - 1.0) / size;
     // The middle between concurrent and sequential service. A mean close to that middle has no outcome.
@@ -615,14 +616,14 @@ pub fn simultaneous_requests_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
 const SERVED: [f64; 4] = [0.55, 0.8, 1.25, 1.75];
 
 /// Sign: how many requests the target serves concurrently: less than one core's worth, one, or more.
-pub fn concurrent_capacity(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn concurrent_capacity_level(case: &DiagnosisInput<'_>) -> SignOutcome {
     let many = case.last_experiment_named("many clients")?.stats;
     // With many refusals, the good responses come from a burst and do not show the throughput.
     if many.good_requests().count() < 10 || many.share_where(|hit| hit.outcome.is_bad_response()) > 0.2 {
         return None;
     }
     // Clients whose requests hang on unserved connections load no worker.
-    if many.share_where(|hit| hit.outcome.hangs()) > 0.1 && hung_on_new_connections(case) {
+    if many.share_where(|hit| hit.outcome.hangs()) > 0.1 && saw_hangs_only_on_new_connections(case) {
         return None;
     }
     let places = many.closed_loop_goodput() * case.work_time();
@@ -647,7 +648,7 @@ pub fn concurrent_capacity(case: &DiagnosisInput<'_>) -> SignOutcome {
 const BUSY: [f64; 2] = [0.55, 0.04];
 
 /// Sign: whether the requests in flight at the limit can keep one worker, only a small cap, or nothing busy.
-pub fn busy_workers_at_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn in_flight_level_at_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.half_limit_experiment()?;
     let places = case.in_flight_at_limit();
     let outcome = BUSY.iter().filter(|bound| places < **bound).count();
@@ -659,7 +660,7 @@ pub fn busy_workers_at_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BurstAdmissions {
     /// The admitted requests of the first, second and third burst, summed over all runs.
-    pub admitted: [f64; 3],
+    pub admitted_per_burst: [f64; 3],
     /// The tokens that a bucket regains between two bursts, summed over all runs.
     pub tokens_regained: f64,
     /// The refused requests of the first burst, summed over all runs.
@@ -678,10 +679,10 @@ pub fn sum_burst_admissions(case: &DiagnosisInput<'_>) -> BurstAdmissions {
         for hit in done.stats.requests {
             let burst = (hit.due / gap).round().clamp(0.0, 2.0) as usize;
             let good = hit.outcome == ObservedOutcome::Good;
-            admitted.admitted[burst] += f64::from(u8::from(good));
+            admitted.admitted_per_burst[burst] += f64::from(u8::from(good));
             admitted.refused_in_first_burst += f64::from(u8::from(burst == 0 && !good));
         }
-        admitted.tokens_regained += gap * case.search_findings.limit;
+        admitted.tokens_regained += gap * case.search_findings.limit_rate;
         admitted.experiment_count += 1.0;
     }
     admitted
@@ -691,7 +692,7 @@ pub fn sum_burst_admissions(case: &DiagnosisInput<'_>) -> BurstAdmissions {
 /// burst all places are free again, but a time window has not ended yet.
 pub fn admits_second_burst(case: &DiagnosisInput<'_>) -> SignOutcome {
     let BurstAdmissions {
-        admitted: [first, second, third],
+        admitted_per_burst: [first, second, third],
         tokens_regained: bucket,
         refused_in_first_burst: refused,
         experiment_count: rows,
@@ -726,7 +727,7 @@ pub fn goodput_after_refusal(case: &DiagnosisInput<'_>) -> SignOutcome {
     if rest < 0.5 || good < 30.0 {
         return None;
     }
-    let share = good / rest / case.search_findings.limit;
+    let share = good / rest / case.search_findings.limit_rate;
     let seen = format!("after the first refusal, goodput was {share:.2} times the limit");
     Some((usize::from(share >= 0.93) + usize::from(share > 1.2), seen))
 }
@@ -846,7 +847,8 @@ pub fn new_connections_stop_cuts(case: &DiagnosisInput<'_>) -> SignOutcome {
     if before < 2.0 {
         return None;
     }
-    let after = races(case, &done.stats) + done.stats.count_where(|hit| hit.outcome.is_connection_closed());
+    let after = races(case, &done.stats)
+        + done.stats.count_where(|hit| hit.outcome.is_connection_refused_or_closed());
     sign_present(
         after < 0.2 * before,
         format!(
@@ -918,7 +920,7 @@ pub fn few_connections_avoid_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     let sent = |hit: &ObservedRequest| hit.sent.is_some();
     let hang = done.stats.count_where(|hit| hit.outcome == ObservedOutcome::TimedOut && sent(hit));
     let share = hang / done.stats.count_where(sent).max(1.0);
-    let most = done.experiment.variation.connections.unwrap_or(0);
+    let most = done.experiment.variation.max_connections.unwrap_or(0);
     sign_present(
         share < 0.1,
         format!("with at most {most} connections, {} of the sent requests timed out", percent(share)),
@@ -940,7 +942,7 @@ mod tests {
     }
 
     const KNOWN: SearchFindings = SearchFindings {
-        limit: 20.0,
+        limit_rate: 20.0,
         service_time: 0.005,
         timeout: 30.0,
         failure_share_at_any_rate: 0.0,
@@ -982,7 +984,7 @@ mod tests {
             let requests = requests.into_iter().enumerate().map(|(at, one)| request(at, one)).collect();
             let observation = ExperimentObservation {
                 requests,
-                opened_connections: 40,
+                opened_connection_count: 40,
                 ..ExperimentObservation::default()
             };
             ExperimentRecord { experiment, observation, summary: String::new() }
@@ -1012,13 +1014,16 @@ mod tests {
             let one = move |at: u64| {
                 if at.is_multiple_of(each) { (UnansweredAtEnd, earlier, 0.0) } else { (Good, at, 0.0) }
             };
-            of_over((1..61).map(one), hangs_on_new_connections)
+            of_over((1..61).map(one), hangs_only_on_new_connections)
         };
         assert_eq!(hanging(10, 0), Some(1));
         assert_eq!(hanging(10, 3), Some(0), "a limiter lets requests hang on served connections, too");
         assert_eq!(hanging(20, 0), None, "too few for a sign");
         let tried = tried(vec![(UnansweredAtEnd, RequestConnection::default()); 2]);
-        assert!(hung_on_new_connections(&DiagnosisInput { search_findings: &KNOWN, experiments: &tried }));
+        assert!(saw_hangs_only_on_new_connections(&DiagnosisInput {
+            search_findings: &KNOWN,
+            experiments: &tried
+        }));
     }
 
     /// Recorded: a server that handles one connection at a time was called a CPU quota, because most clients had no served connection.
@@ -1047,7 +1052,8 @@ mod tests {
                 .take(hanging)
                 .for_each(|hit| hit.outcome = UnansweredAtEnd);
             tried.push(clients);
-            concurrent_capacity(&DiagnosisInput { search_findings: &KNOWN, experiments: &tried }).is_some()
+            concurrent_capacity_level(&DiagnosisInput { search_findings: &KNOWN, experiments: &tried })
+                .is_some()
         };
         assert!(with_clients(0, 6) && with_clients(8, 0));
         assert!(!with_clients(8, 6));

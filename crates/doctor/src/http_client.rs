@@ -96,9 +96,9 @@ impl HttpFetcher for NetworkFetcher<'_> {
         bounds: &FetchLimits,
     ) -> Result<FetchResponse, FetchError> {
         let begun = (self.now)();
-        let address = address(&place.authority, bounds.deadline)?;
-        let deadline = bounds.deadline.saturating_sub((self.now)().saturating_sub(begun));
-        exchange(address, request, &FetchLimits { deadline, ..*bounds }, self.now)
+        let address = address(&place.authority, bounds.timeout)?;
+        let deadline = bounds.timeout.saturating_sub((self.now)().saturating_sub(begun));
+        exchange(address, request, &FetchLimits { timeout: deadline, ..*bounds }, self.now)
     }
 }
 
@@ -177,12 +177,12 @@ mod tests {
 
     #[test]
     fn a_name_is_looked_up_and_what_has_no_address_is_told() {
-        let bounds = FetchLimits { deadline: Duration::from_secs(60), max_body_bytes: 64 };
+        let bounds = FetchLimits { timeout: Duration::from_secs(60), max_body_bytes: 64 };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let found = address(&format!("localhost:{port}"), bounds.deadline).unwrap();
+        let found = address(&format!("localhost:{port}"), bounds.timeout).unwrap();
         assert!(found.ip().is_loopback() && found.port() == port);
-        assert!(matches!(address("a..b:80", bounds.deadline), Err(FetchError::ConnectFailed(_))));
+        assert!(matches!(address("a..b:80", bounds.timeout), Err(FetchError::ConnectFailed(_))));
     }
 }
 
@@ -230,14 +230,14 @@ pub(crate) mod fake {
             self.asked
                 .borrow_mut()
                 .push(format!("{} {} {}", request.method, place.authority, request.target));
-            self.passed.set(self.passed.get() + self.slow.get().min(bounds.deadline));
+            self.passed.set(self.passed.get() + self.slow.get().min(bounds.timeout));
             let replies = self.replies.borrow();
             let (_, reply) = replies
                 .iter()
                 .find(|(authority, _)| *authority == place.authority)
                 .ok_or(FetchError::ConnectionRefused)?;
             match reply(request) {
-                _ if self.slow.get() > bounds.deadline => Err(FetchError::Timeout(bounds.deadline)),
+                _ if self.slow.get() > bounds.timeout => Err(FetchError::Timeout(bounds.timeout)),
                 Ok(answer) if answer.body().len() > bounds.max_body_bytes => {
                     Err(FetchError::TooLarge(bounds.max_body_bytes))
                 }

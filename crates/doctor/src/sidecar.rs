@@ -139,5 +139,5 @@ fn get<T>(
 fn ask(site: &CheckContext, place: &HttpUrl, path: &str) -> Result<FetchResponse, FetchError> {
     let target = place.request_path_below(path);
     let request = FetchRequest::get(&place.authority, &target);
-    site.http_fetcher.fetch(place, &request, &FetchLimits { deadline: EACH, max_body_bytes: MOST })
+    site.http_fetcher.fetch(place, &request, &FetchLimits { timeout: EACH, max_body_bytes: MOST })
 }

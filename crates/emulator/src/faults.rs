@@ -27,7 +27,7 @@ pub struct Faults {
     /// The share of requests (0 to 1) whose connection is closed without a response.
     pub close_rate: f64,
     /// The share of requests (0 to 1) with status 200 and a truncated JSON body.
-    pub garbage_rate: f64,
+    pub truncated_body_rate: f64,
     /// The rate limit, if any.
     pub throttle: Option<Throttle>,
 }
@@ -91,9 +91,9 @@ impl<E: Copy + Ord> FaultInjector<E> {
     }
 
     /// Waits as the endpoint's faults require, and decides about a request.
-    pub(crate) async fn decide(&self, endpoint: E, clock: &Clock) -> FaultDecision {
+    pub(crate) async fn delay_and_decide(&self, endpoint: E, clock: &Clock) -> FaultDecision {
         match self.0.get(&endpoint) {
-            Some(gate) => gate.decide(clock).await,
+            Some(gate) => gate.delay_and_decide(clock).await,
             None => FaultDecision::Close,
         }
     }
@@ -130,7 +130,7 @@ impl EndpointFaults {
     }
 
     /// Waits as the faults require and decides. A request that hangs waits for ever.
-    pub(crate) async fn decide(&self, clock: &Clock) -> FaultDecision {
+    pub(crate) async fn delay_and_decide(&self, clock: &Clock) -> FaultDecision {
         let weather = self.lock().clone();
         if let Some(wait) = weather.limited(clock).await {
             return FaultDecision::Throttle(wait);
@@ -149,7 +149,7 @@ impl EndpointFaults {
                 html: faults.html_errors,
             };
         }
-        if happens(faults.garbage_rate) { FaultDecision::Truncate } else { FaultDecision::Answer }
+        if happens(faults.truncated_body_rate) { FaultDecision::Truncate } else { FaultDecision::Answer }
     }
 }
 
@@ -195,18 +195,18 @@ mod tests {
     #[tokio::test]
     async fn no_faults_answer_at_once() {
         let (clock, _hand) = Clock::manual();
-        assert_eq!(EndpointFaults::default().decide(&clock).await, FaultDecision::Answer);
+        assert_eq!(EndpointFaults::default().delay_and_decide(&clock).await, FaultDecision::Answer);
     }
 
     #[tokio::test]
     async fn a_refusing_limit_names_the_wait() {
         let (clock, hand) = Clock::manual();
         let gate = throttled(ExcessAction::Refuse);
-        assert_eq!(gate.decide(&clock).await, FaultDecision::Answer);
-        assert_eq!(gate.decide(&clock).await, FaultDecision::Answer);
-        assert_eq!(gate.decide(&clock).await, FaultDecision::Throttle(Duration::from_millis(100)));
+        assert_eq!(gate.delay_and_decide(&clock).await, FaultDecision::Answer);
+        assert_eq!(gate.delay_and_decide(&clock).await, FaultDecision::Answer);
+        assert_eq!(gate.delay_and_decide(&clock).await, FaultDecision::Throttle(Duration::from_millis(100)));
         hand.advance(Duration::from_millis(100));
-        assert_eq!(gate.decide(&clock).await, FaultDecision::Answer);
+        assert_eq!(gate.delay_and_decide(&clock).await, FaultDecision::Answer);
     }
 
     #[tokio::test]
@@ -216,7 +216,7 @@ mod tests {
         let mut line = tokio::task::JoinSet::new();
         for _ in 0..5 {
             let (gate, clock) = (gate.clone(), clock.clone());
-            line.spawn(async move { (gate.decide(&clock).await, clock.now()) });
+            line.spawn(async move { (gate.delay_and_decide(&clock).await, clock.now()) });
         }
         let mut answered = Vec::new();
         while answered.len() < 5 {
@@ -239,9 +239,12 @@ mod tests {
         });
         let closed = EndpointFaults::with_faults(Faults { close_rate: 1.0, ..Faults::default() });
         for _ in 0..1000 {
-            assert_eq!(broken.decide(&clock).await, FaultDecision::Fail { status: 503, html: false });
-            assert_eq!(closed.decide(&clock).await, FaultDecision::Close);
-            assert_eq!(EndpointFaults::default().decide(&clock).await, FaultDecision::Answer);
+            assert_eq!(
+                broken.delay_and_decide(&clock).await,
+                FaultDecision::Fail { status: 503, html: false }
+            );
+            assert_eq!(closed.delay_and_decide(&clock).await, FaultDecision::Close);
+            assert_eq!(EndpointFaults::default().delay_and_decide(&clock).await, FaultDecision::Answer);
         }
     }
 }

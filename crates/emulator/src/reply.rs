@@ -52,7 +52,7 @@ pub(crate) fn reply(status: StatusCode, content_type: &'static str, body: impl I
 }
 
 /// Returns a small HTML page, like the response of a proxy in front of the service.
-pub(crate) fn html(status: StatusCode, sentence: &str) -> EmulatorReply {
+pub(crate) fn html_reply(status: StatusCode, sentence: &str) -> EmulatorReply {
     let body = format!(
         "<!DOCTYPE html>\n<html><head><title>Error {status}</title></head><body><p>{sentence}</p></body></html>\n"
     );

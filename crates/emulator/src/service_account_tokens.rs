@@ -26,7 +26,7 @@ pub struct Workload {
     /// The namespace of the ServiceAccount and of the pod.
     pub namespace: String,
     /// The name of the ServiceAccount.
-    pub service_account: String,
+    pub service_account_name: String,
     /// The pod to which the token is bound, if any.
     pub pod: Option<ObjectReference>,
     /// The node of the pod, if any.
@@ -51,8 +51,8 @@ impl ObjectReference {
 
 impl Workload {
     /// Returns a workload without a pod.
-    pub fn service_account(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.to_owned(), service_account: name.to_owned(), pod: None, node: None }
+    pub fn for_service_account(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), service_account_name: name.to_owned(), pod: None, node: None }
     }
 
     /// Returns the workload with a token bound to the pod of this name.
@@ -71,14 +71,14 @@ impl Workload {
 
     /// Returns the `sub` of the workload's tokens.
     pub fn subject(&self) -> String {
-        format!("system:serviceaccount:{}:{}", self.namespace, self.service_account)
+        format!("system:serviceaccount:{}:{}", self.namespace, self.service_account_name)
     }
 
     fn claims(&self) -> Value {
-        let account = format!("serviceaccount/{}/{}", self.namespace, self.service_account);
+        let account = format!("serviceaccount/{}/{}", self.namespace, self.service_account_name);
         let mut claims = json!({
             "namespace": self.namespace,
-            "serviceaccount": {"name": self.service_account, "uid": uid(&account)},
+            "serviceaccount": {"name": self.service_account_name, "uid": uid(&account)},
         });
         for (kind, object) in [("node", &self.node), ("pod", &self.pod)] {
             if let Some(object) = object {

@@ -34,7 +34,7 @@ async fn start() -> Aws {
     };
     let options = AwsEmulatorOptions {
         providers: vec![provider],
-        roles: vec![IamRole::trusting_everyone(ROLE).trusting(SUBJECT)],
+        roles: vec![IamRole::trusting_everyone(ROLE).with_trusted_caller(SUBJECT)],
         ..AwsEmulatorOptions::default()
     };
     let (clock, hand) = Clock::manual();
@@ -43,7 +43,7 @@ async fn start() -> Aws {
 
 impl Aws {
     fn token(&self, name: &str, audience: &str) -> String {
-        let workload = Workload::service_account("shop", name).in_pod("pod-1");
+        let workload = Workload::for_service_account("shop", name).in_pod("pod-1");
         let life = Duration::from_secs(600);
         self.issuer.mint(&workload, &[audience], life, self.clock.wall_time()).unwrap().expose().clone()
     }
@@ -98,13 +98,13 @@ async fn a_trusted_token_gets_a_session_that_says_whose_it_is() {
     assert_eq!(status, 200, "{body}");
     assert_eq!(between(&body, "Expiration"), "2026-01-01T01:00:00Z");
     assert_eq!(between(&body, "Arn"), "arn:aws:sts::123456789012:assumed-role/cart/cart");
-    let session = aws.running.session(between(&body, "SessionToken")).unwrap();
+    let session = aws.running.session_of_token(between(&body, "SessionToken")).unwrap();
     assert_eq!((&*session.taken_by, &*session.access_key_id), (SUBJECT, between(&body, "AccessKeyId")));
     aws.running.set_fractional_expiry(true);
     let (_, body) = aws.web_identity(&aws.token("cart", AUDIENCE), ("DurationSeconds", "900")).await;
     assert_eq!(between(&body, "Expiration"), "2026-01-01T00:15:00.250Z");
     aws.hand.advance(Duration::from_secs(3600));
-    assert!(aws.running.session(between(&body, "SessionToken")).is_none());
+    assert!(aws.running.session_of_token(between(&body, "SessionToken")).is_none());
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn what_sts_refuses_it_refuses_in_its_words() {
     let aws = start().await;
     let good = aws.token("cart", AUDIENCE);
     let other = Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap();
-    let workload = Workload::service_account("shop", "cart");
+    let workload = Workload::for_service_account("shop", "cart");
     let forged = other.mint(&workload, &[AUDIENCE], Duration::from_secs(600), aws.clock.wall_time()).unwrap();
     let (foreign, stranger) = (aws.token("cart", "vault"), aws.token("till", AUDIENCE));
     for (token, changed, status, code) in [
@@ -150,10 +150,10 @@ async fn faults_look_as_aws_fails() {
     aws.running.set_faults(&failing);
     let (status, body) = aws.web_identity(&token, ("X", "")).await;
     assert_eq!((status, between(&body, "Code")), (503, "ServiceUnavailable"));
-    aws.running.set_faults(&Faults { garbage_rate: 1.0, ..Faults::default() });
+    aws.running.set_faults(&Faults { truncated_body_rate: 1.0, ..Faults::default() });
     let (status, body) = aws.web_identity(&token, ("X", "")).await;
     assert!(status == 200 && !body.contains("</AssumeRoleWithWebIdentityResponse>"), "{body}");
-    let counts = aws.running.counts(AwsEndpoint::WebIdentity);
+    let counts = aws.running.endpoint_request_counts(AwsEndpoint::WebIdentity);
     assert_eq!((counts.calls, counts.answered, counts.faulted), (4, 1, 3));
 }
 

@@ -36,9 +36,9 @@ async fn a_kubernetes_token_becomes_a_federated_one_and_that_a_service_accounts(
     );
     assert_eq!(read.scopes, [CLOUD_PLATFORM]);
 
-    assert_eq!(google.running.exchanges(), [("system:serviceaccount:reef:coral".into(), 1)].into());
-    assert_eq!(google.running.impersonations().len(), 1);
-    let counts = google.running.counts(GoogleEndpoint::Exchange);
+    assert_eq!(google.running.exchange_counts(), [("system:serviceaccount:reef:coral".into(), 1)].into());
+    assert_eq!(google.running.impersonation_counts().len(), 1);
+    let counts = google.running.endpoint_request_counts(GoogleEndpoint::Exchange);
     assert_eq!((counts.calls, counts.answered, counts.refused, counts.in_flight), (1, 1, 0, 0));
     google.running.shutdown().await;
 }
@@ -105,8 +105,9 @@ fn kubernetes_tokens_verify_in_another_library() {
         let again =
             seawall_emulator::keys::SigningKey::from_pem(issuer.key().to_pem().unwrap().expose()).unwrap();
         assert_eq!(again.id(), issuer.key().id());
-        let workload = seawall_emulator::service_account_tokens::Workload::service_account("reef", "coral")
-            .in_pod("pod-1");
+        let workload =
+            seawall_emulator::service_account_tokens::Workload::for_service_account("reef", "coral")
+                .in_pod("pod-1");
         let now = std::time::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
         let token =
             Issuer::new(ISSUER, again).mint(&workload, &[AUDIENCE], Duration::from_secs(600), now).unwrap();
@@ -140,7 +141,7 @@ async fn assert_refused(google: &Google, token: &str, code: &str, part: &str) {
     let error = answer.json();
     assert_eq!(error["error"], code, "{error}");
     assert!(error["error_description"].as_str().unwrap().contains(part), "{part} in {error}");
-    assert!(google.running.exchanges().is_empty());
+    assert!(google.running.exchange_counts().is_empty());
 }
 
 #[tokio::test]
@@ -171,7 +172,7 @@ async fn a_token_with_a_changed_claim_is_refused() {
     ] {
         assert_refused(&google, &token, "invalid_grant", part).await;
     }
-    assert_eq!(google.running.counts(GoogleEndpoint::Exchange).refused, 15);
+    assert_eq!(google.running.endpoint_request_counts(GoogleEndpoint::Exchange).refused, 15);
     // Both boundaries are exact: the forgiven difference between two clocks, the longest subject.
     let longest = format!("system:serviceaccount:reef:{}", "x".repeat(100));
     for token in [signed("nbf", json!(now + 10)), signed("sub", json!(longest))] {
@@ -380,13 +381,13 @@ async fn lifetimes_are_seconds_within_the_policy() {
         );
     }
     assert_eq!(ask(&google, json!("600s")).await.json()["expireTime"], "2026-01-01T00:10:00Z");
-    google.running.set_token_lifetime(Duration::from_secs(60));
+    google.running.set_max_token_lifetime(Duration::from_secs(60));
     assert_eq!(ask(&google, json!("600s")).await.json()["expireTime"], "2026-01-01T00:01:00Z");
     assert_eq!(google.exchange(&google.token("coral")).await.json()["expires_in"], 60);
 
     let google = start_with(|options| {
-        options.long_lifetimes = true;
-        options.token_lifetime = Duration::from_secs(43_200);
+        options.allows_long_token_lifetimes = true;
+        options.max_token_lifetime = Duration::from_secs(43_200);
     });
     let google = google.await;
     let bearer = google.federated("coral").await;

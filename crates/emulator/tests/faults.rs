@@ -32,7 +32,7 @@ async fn errors_have_the_shape_of_the_api_and_end_when_mended() {
     );
     google.running.set_faults(&Faults::default());
     assert_eq!(google.exchange(&token).await.status, 200);
-    let counts = google.running.counts(GoogleEndpoint::Exchange);
+    let counts = google.running.endpoint_request_counts(GoogleEndpoint::Exchange);
     assert_eq!((counts.calls, counts.faulted, counts.answered), (4, 3, 1));
 }
 
@@ -83,7 +83,7 @@ async fn latency_holds_every_answer_back_on_the_callers_clock() {
         while google.hand.next_deadline() != Some(asked + Duration::from_secs(5)) {
             tokio::task::yield_now().await;
         }
-        assert_eq!(google.running.counts(GoogleEndpoint::Exchange).in_flight, 1);
+        assert_eq!(google.running.endpoint_request_counts(GoogleEndpoint::Exchange).in_flight, 1);
         google.hand.advance(Duration::from_secs(5));
     });
     assert_eq!(answer.status, 200);
@@ -91,7 +91,7 @@ async fn latency_holds_every_answer_back_on_the_callers_clock() {
 
 /// Returns once that many requests are in the air at the exchange.
 async fn until_in_flight(google: &Google, wanted: u64) {
-    while google.running.counts(GoogleEndpoint::Exchange).in_flight != wanted {
+    while google.running.endpoint_request_counts(GoogleEndpoint::Exchange).in_flight != wanted {
         tokio::task::yield_now().await;
     }
 }
@@ -106,7 +106,7 @@ async fn a_request_that_hangs_is_let_go_with_its_client_and_with_the_emulator() 
         () = until_in_flight(&google, 1) => {}
     }
     until_in_flight(&google, 0).await;
-    assert_eq!(google.running.counts(GoogleEndpoint::Exchange).faulted, 1);
+    assert_eq!(google.running.endpoint_request_counts(GoogleEndpoint::Exchange).faulted, 1);
 
     let mut stream = tokio::net::TcpStream::connect(google.running.address()).await.unwrap();
     stream.write_all(b"POST /v1/token HTTP/1.1\r\nhost: sts\r\ncontent-length: 0\r\n\r\n").await.unwrap();
@@ -133,7 +133,7 @@ async fn a_limit_that_hangs_answers_up_to_its_rate_only() {
 async fn a_cut_body_is_well_formed_http_around_ill_formed_json() {
     let google = start().await;
     let bearer = google.federated("coral").await;
-    google.running.set_faults(&Faults { garbage_rate: 1.0, ..Faults::default() });
+    google.running.set_faults(&Faults { truncated_body_rate: 1.0, ..Faults::default() });
     let body = json!({"scope": [CLOUD_PLATFORM]});
     let cut = google.call(&bearer, EMAIL, "generateAccessToken", &body).await;
     assert_eq!(cut.status, 200);

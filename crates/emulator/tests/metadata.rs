@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{get, start};
-use seawall_emulator::google::{CONCEALED_MARKER, EmulatedAccessToken};
+use seawall_emulator::google::{EmulatedAccessToken, SECRET_VALUE_MARKER};
 use serde_json::{Value, json};
 
 const NODE: &str = "node@seawall-emulator.iam.gserviceaccount.com";
@@ -190,7 +190,7 @@ async fn every_secret_is_marked_and_there_under_every_spelling() {
         "/?recursive=true",
     ] {
         let shown = google.metadata(target).await;
-        assert!(shown.body.contains(&format!("{CONCEALED_MARKER}:kube-env")), "{target}: {}", shown.body);
+        assert!(shown.body.contains(&format!("{SECRET_VALUE_MARKER}:kube-env")), "{target}: {}", shown.body);
     }
     let recursion = google.metadata("/?recursive=true").await;
     assert!(!recursion.body.contains("ya29.") && !recursion.body.contains("eyJ"));
@@ -200,7 +200,7 @@ async fn every_secret_is_marked_and_there_under_every_spelling() {
 async fn waiting_for_a_change_ends_with_the_change() {
     let google = start().await;
     let attribute = "/computeMetadata/v1/instance/attributes/drain";
-    google.running.set_attribute("drain", "no");
+    google.running.set_instance_attribute("drain", "no");
     let now = google.metadata(attribute).await;
     assert_eq!(now.body, "no");
     let etag = now.header("etag").to_owned();
@@ -214,7 +214,7 @@ async fn waiting_for_a_change_ends_with_the_change() {
     );
     let (changed, ()) = tokio::join!(google.metadata(&waiting), async {
         until_held(&google).await;
-        google.running.set_attribute("drain", "yes");
+        google.running.set_instance_attribute("drain", "yes");
     });
     assert_eq!(changed.json()["attributes"]["drain"], "yes");
     assert_eq!(changed.header("etag"), whole(&google).await);
@@ -226,7 +226,9 @@ async fn whole(google: &common::Google) -> String {
 }
 
 async fn until_held(google: &common::Google) {
-    while google.running.counts(seawall_emulator::google::GoogleEndpoint::Metadata).in_flight == 0 {
+    while google.running.endpoint_request_counts(seawall_emulator::google::GoogleEndpoint::Metadata).in_flight
+        == 0
+    {
         tokio::task::yield_now().await;
     }
 }
@@ -240,7 +242,7 @@ async fn waiting_ends_at_its_timeout_with_what_is_there() {
             tokio::task::yield_now().await;
         }
         // A change elsewhere does not end the wait for this one.
-        google.running.set_attribute("drain", "yes");
+        google.running.set_instance_attribute("drain", "yes");
         google.hand.advance(Duration::from_secs(60));
     });
     assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "node-1"));

@@ -5,7 +5,7 @@ use std::fmt;
 use super::kind::{FaultKind, FaultParameter, ParameterForm};
 
 /// The most faults of one server.
-pub const MOST_PLANTS: usize = 8;
+pub const MAX_FAULTS_PER_SERVER: usize = 8;
 
 /// A fault: its kind with a value for each parameter.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub struct PlantedFault {
 pub enum FaultSyntaxError {
     /// The fault is unknown.
     #[error("{_0:?} is not a fault: expected one of {all}", all = names(FaultKind::ALL.iter().map(|kind| kind.name)))]
-    Name(String),
+    UnknownFault(String),
     /// A part is not a parameter with a value.
     #[error("{plant}: {part:?} is not KEY=VALUE")]
     KeyValue {
@@ -32,7 +32,7 @@ pub enum FaultSyntaxError {
     },
     /// The parameter is unknown.
     #[error("{plant} has no parameter {key:?}: expected one of {all}", all = names(kind_keys(plant)))]
-    Key {
+    UnknownParameter {
         /// The name of the fault.
         plant: &'static str,
         /// The name of the parameter.
@@ -60,7 +60,7 @@ pub enum FaultSyntaxError {
     },
     /// The values or the faults contradict each other, a fault is repeated, or there are too many faults.
     #[error("{0}")]
-    Contradiction(String),
+    InvalidCombination(String),
 }
 
 fn names(all: impl Iterator<Item = &'static str>) -> String {
@@ -80,7 +80,8 @@ impl PlantedFault {
     pub fn parse(text: &str) -> Result<Self, Vec<FaultSyntaxError>> {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default();
-        let kind = FaultKind::find(name).ok_or_else(|| vec![FaultSyntaxError::Name(name.to_owned())])?;
+        let kind =
+            FaultKind::find(name).ok_or_else(|| vec![FaultSyntaxError::UnknownFault(name.to_owned())])?;
         let mut given = vec![None; kind.parameters.len()];
         let mut mistakes: Vec<_> = parts.filter_map(|part| take(kind, part, &mut given).err()).collect();
         let values = kind.parameters.iter().zip(given);
@@ -88,7 +89,7 @@ impl PlantedFault {
             values.map(|(key, given)| given.or_else(|| key.form.read(key.default)).unwrap_or(f64::NAN));
         let plant = Self { kind, values: values.collect() };
         mistakes.extend(
-            plant.contradiction().map(FaultSyntaxError::Contradiction).filter(|_| mistakes.is_empty()),
+            plant.contradiction().map(FaultSyntaxError::InvalidCombination).filter(|_| mistakes.is_empty()),
         );
         if mistakes.is_empty() { Ok(plant) } else { Err(mistakes) }
     }
@@ -105,8 +106,10 @@ impl PlantedFault {
                 Err(more) => mistakes.extend(more),
             }
         }
-        if texts.len() > MOST_PLANTS {
-            mistakes.push(FaultSyntaxError::Contradiction(format!("expected at most {MOST_PLANTS} faults")));
+        if texts.len() > MAX_FAULTS_PER_SERVER {
+            mistakes.push(FaultSyntaxError::InvalidCombination(format!(
+                "expected at most {MAX_FAULTS_PER_SERVER} faults"
+            )));
         }
         mistakes.extend(repeated(&plants));
         if mistakes.is_empty() { Ok(plants) } else { Err(mistakes) }
@@ -187,7 +190,7 @@ const ONCE: [&str; 6] = ["connection-cap", "churn", "keep-alive", "bandwidth", "
 fn repeated(plants: &[PlantedFault]) -> impl Iterator<Item = FaultSyntaxError> {
     let times = |name: &str| plants.iter().filter(|plant| plant.kind.name == name).count();
     let repeated = ONCE.into_iter().filter(move |name| times(name) > 1);
-    repeated.map(|name| FaultSyntaxError::Contradiction(format!("{name} can be given only once")))
+    repeated.map(|name| FaultSyntaxError::InvalidCombination(format!("{name} can be given only once")))
 }
 
 fn take(kind: &'static FaultKind, part: &str, given: &mut [Option<f64>]) -> Result<(), FaultSyntaxError> {
@@ -195,7 +198,8 @@ fn take(kind: &'static FaultKind, part: &str, given: &mut [Option<f64>]) -> Resu
     let no_part = || FaultSyntaxError::KeyValue { plant, part: part.to_owned() };
     let (name, value) = part.split_once('=').ok_or_else(no_part)?;
     let known = kind.parameters.iter().zip(given).find(|(key, _)| key.name == name);
-    let (key, slot) = known.ok_or_else(|| FaultSyntaxError::Key { plant, key: name.to_owned() })?;
+    let (key, slot) =
+        known.ok_or_else(|| FaultSyntaxError::UnknownParameter { plant, key: name.to_owned() })?;
     if slot.is_some() {
         return Err(FaultSyntaxError::Twice { plant, key: key.name });
     }
@@ -310,10 +314,10 @@ mod tests {
         assert_eq!(
             mistakes,
             [
-                FaultSyntaxError::Name("x".to_owned()),
-                FaultSyntaxError::Contradiction("dns can be given only once".to_owned())
+                FaultSyntaxError::UnknownFault("x".to_owned()),
+                FaultSyntaxError::InvalidCombination("dns can be given only once".to_owned())
             ]
         );
-        assert!(PlantedFault::parse_all(&["noise"; MOST_PLANTS + 1]).is_err());
+        assert!(PlantedFault::parse_all(&["noise"; MAX_FAULTS_PER_SERVER + 1]).is_err());
     }
 }

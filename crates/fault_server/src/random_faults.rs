@@ -30,15 +30,15 @@ const LATENESS: f64 = 0.02;
 const PATIENCE: f64 = 12.0;
 
 /// Returns the classes that can be drawn: all except `ports`, which is not a fault of the server.
-pub fn classes() -> impl Iterator<Item = &'static str> {
+pub fn drawable_classes() -> impl Iterator<Item = &'static str> {
     FaultKind::ALL.iter().filter_map(|kind| kind.cause_class).filter(|class| *class != "ports")
 }
 
 /// Draws one fault for each of these classes, or one of a random class if the list is empty. A class that cannot be drawn is left out.
 #[must_use]
-pub fn draw(wanted: &[&str], seed: u64) -> Vec<PlantedFault> {
+pub fn draw_faults(wanted: &[&str], seed: u64) -> Vec<PlantedFault> {
     let mut rng = Rng::with_seed(seed);
-    let all: Vec<_> = classes().collect();
+    let all: Vec<_> = drawable_classes().collect();
     let any = rng.choice(&all).copied();
     let wanted: Vec<_> = if wanted.is_empty() { any.into_iter().collect() } else { wanted.to_vec() };
     let kinds: Vec<_> =
@@ -203,9 +203,9 @@ mod tests {
 
     #[test]
     fn every_class_is_drawn_within_its_ranges_from_every_seed() {
-        for class in classes() {
+        for class in drawable_classes() {
             for seed in 0..300 {
-                let plants = draw(&[class], seed);
+                let plants = draw_faults(&[class], seed);
                 let [plant] = &plants[..] else { panic!("{class}: {plants:?}") };
                 assert_eq!(plant.kind.cause_class, Some(class));
                 assert_eq!(PlantedFault::parse(&plant.to_string()).as_ref(), Ok(plant), "{plant}");
@@ -217,9 +217,9 @@ mod tests {
 
     #[test]
     fn the_same_seed_draws_the_same_and_others_draw_every_class() {
-        let drawn: Vec<_> = (0..400).map(|seed| draw(&[], seed)).collect();
-        assert_eq!(drawn, (0..400).map(|seed| draw(&[], seed)).collect::<Vec<_>>());
-        for class in classes() {
+        let drawn: Vec<_> = (0..400).map(|seed| draw_faults(&[], seed)).collect();
+        assert_eq!(drawn, (0..400).map(|seed| draw_faults(&[], seed)).collect::<Vec<_>>());
+        for class in drawable_classes() {
             assert!(drawn.iter().any(|plants| plants[0].kind.cause_class == Some(class)), "{class}");
         }
     }
@@ -229,7 +229,7 @@ mod tests {
     fn a_bucket_is_not_emptied_by_a_sender_that_is_late() {
         for seed in 0..300 {
             for class in ["rate-limiter", "hanging-limiter"] {
-                let plant = &draw(&[class], seed)[0];
+                let plant = &draw_faults(&[class], seed)[0];
                 let lasts = (plant.parameter_value("bucket") + 0.5) / plant.parameter_value("rate");
                 assert!(lasts >= LATENESS, "{plant}: {lasts}");
             }
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn no_timeout_is_so_short_that_requests_fail_at_any_rate() {
         for seed in 0..300 {
-            let plant = &draw(&["timeout-chain"], seed)[0];
+            let plant = &draw_faults(&["timeout-chain"], seed)[0];
             assert!(
                 plant.parameter_value("timeout") >= 0.999 * PATIENCE * plant.parameter_value("service"),
                 "{plant}"
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn rates_are_spread_over_the_orders_of_magnitude() {
-        let rates = (0..400).map(|seed| draw(&["rate-limiter"], seed)[0].parameter_value("rate"));
+        let rates = (0..400).map(|seed| draw_faults(&["rate-limiter"], seed)[0].parameter_value("rate"));
         let above = rates.filter(|rate| *rate > 1_000.0).count();
         assert!((160..=240).contains(&above), "{above}");
     }
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn two_at_once_have_limits_that_are_close() {
         for seed in 0..200 {
-            let plants = draw(&["pool-saturation", "rate-limiter"], seed);
+            let plants = draw_faults(&["pool-saturation", "rate-limiter"], seed);
             let rates: Vec<_> = plants.iter().filter_map(|plant| Some(plant.limit()?.rate)).collect();
             let ratio = rates[1] / rates[0];
             assert!((1.0..1.5).contains(&ratio), "{ratio}");

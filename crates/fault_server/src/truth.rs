@@ -97,7 +97,7 @@ impl FaultLimit {
 /// Returns the expected result of `find` for these faults, as JSON. It has the causes in the order in which requests meet them,
 /// the lowest limit in requests per second (null without a formula), and each fault with all its parameters.
 #[must_use]
-pub fn truth(plants: &[PlantedFault], seed: u64) -> Value {
+pub fn expected_find_result(plants: &[PlantedFault], seed: u64) -> Value {
     let classes: Vec<_> = plants.iter().filter_map(|plant| plant.kind.cause_class).collect();
     let limit = least(plants);
     json!({
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     fn of(texts: &[&str]) -> Value {
-        truth(&PlantedFault::parse_all(texts).unwrap(), 7)
+        expected_find_result(&PlantedFault::parse_all(texts).unwrap(), 7)
     }
 
     #[test]

@@ -18,8 +18,14 @@ fn serve(plants: &[&str]) -> FaultServer {
 fn serve_with_body(plants: &[&str], body: usize) -> FaultServer {
     let plants = PlantedFault::parse_all(plants).unwrap();
     let listen = ([127, 0, 0, 1], 0).into();
-    start(&FaultServerOptions { listen, plants, service_time: Duration::ZERO, body_bytes: body, seed: 1 })
-        .unwrap()
+    start(&FaultServerOptions {
+        listen,
+        planted_faults: plants,
+        service_time: Duration::ZERO,
+        body_bytes: body,
+        seed: 1,
+    })
+    .unwrap()
 }
 
 struct Client(TcpStream);

@@ -51,15 +51,15 @@ impl<'a> FetchRequest<'a> {
 
     fn head(&self) -> Vec<u8> {
         let mut head = Vec::new();
-        head_writer::request_line(&mut head, self.method, self.target);
-        head_writer::header(&mut head, "Host", self.host.as_bytes());
+        head_writer::write_request_line(&mut head, self.method, self.target);
+        head_writer::write_header(&mut head, "Host", self.host.as_bytes());
         for (name, value) in self.headers {
-            head_writer::header(&mut head, name, value.as_bytes());
+            head_writer::write_header(&mut head, name, value.as_bytes());
         }
         if self.method != "GET" {
-            head_writer::header(&mut head, "Content-Length", b"0");
+            head_writer::write_header(&mut head, "Content-Length", b"0");
         }
-        head_writer::header(&mut head, "Connection", b"close");
+        head_writer::write_header(&mut head, "Connection", b"close");
         head.extend_from_slice(b"\r\n");
         head
     }
@@ -69,7 +69,7 @@ impl<'a> FetchRequest<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct FetchLimits {
     /// The time from the start of the connection to the last byte.
-    pub deadline: Duration,
+    pub timeout: Duration,
     /// The largest body in bytes.
     pub max_body_bytes: usize,
 }
@@ -119,7 +119,7 @@ pub fn exchange(
     if !request.is_sendable() {
         return Err(FetchError::InvalidRequest);
     }
-    let patience = FetchDeadline { until: now() + bounds.deadline, deadline: bounds.deadline, now };
+    let patience = FetchDeadline { until: now() + bounds.timeout, deadline: bounds.timeout, now };
     carried(address, request, bounds, &patience).map_err(|error| patience.reason(error))
 }
 
@@ -237,7 +237,7 @@ mod tests {
         Duration::ZERO
     }
 
-    const BOUNDS: FetchLimits = FetchLimits { deadline: MINUTE, max_body_bytes: 64 };
+    const BOUNDS: FetchLimits = FetchLimits { timeout: MINUTE, max_body_bytes: 64 };
 
     fn asked(answer: &str) -> Result<FetchResponse, FetchError> {
         let (address, server) = served(answer.into());
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn a_connection_that_is_not_taken_is_told_apart_from_an_answer_that_is_late() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let bounds = FetchLimits { deadline: Duration::ZERO, ..BOUNDS };
+        let bounds = FetchLimits { timeout: Duration::ZERO, ..BOUNDS };
         let failed = exchange(listener.local_addr().unwrap(), &FetchRequest::get("a", "/"), &bounds, &still);
         assert_eq!(failed.unwrap_err(), FetchError::ConnectTimeout(Duration::ZERO));
     }

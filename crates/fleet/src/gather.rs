@@ -83,7 +83,7 @@ impl IntervalMerger {
     pub fn add(&mut self, pod: usize, interval: &IntervalStats) -> Result<(), IntervalGap> {
         let Some(known) = self.pods.get_mut(pod) else { return Ok(()) };
         if interval.from != known.to || interval.to < interval.from {
-            return Err(IntervalGap { expected: known.to, found: interval.from });
+            return Err(IntervalGap { expected_start: known.to, found_start: interval.from });
         }
         known.to = interval.to;
         self.peaks[pod] = self.peaks[pod].max(interval.stats.in_flight_peak);

@@ -129,8 +129,11 @@ impl ClusterSession {
     /// The API server refused an object, or the cluster is too old.
     pub async fn create_job(&self, spec: &LoadJobSpec, materials: &JobInputs) -> Result<Job, JobError> {
         let object = manifest::job(spec, materials, true);
-        let made =
-            self.api.create(&self.jobs(), &object, WriteMode::Apply).await.map_err(when("create the Job"))?;
+        let made = self
+            .api
+            .create(&self.jobs(), &object, WriteMode::Persist)
+            .await
+            .map_err(when("create the Job"))?;
         let job = Job {
             name: spec.name.to_string(),
             uid: text(&made, "/metadata/uid"),
@@ -159,13 +162,13 @@ impl ClusterSession {
         let owner = OwningJob { name: job.name.clone(), uid: job.uid.clone() };
         let secret = manifest::secret(spec, materials, Some(&owner));
         let secrets = format!("/api/v1/namespaces/{}/secrets", self.place.namespace);
-        let made = self.api.create(&secrets, &secret, WriteMode::Apply).await;
+        let made = self.api.create(&secrets, &secret, WriteMode::Persist).await;
         made.map_err(when("create the Secret with the files of the command"))?;
         self.change(&job.name, &json!({"suspend": false})).await.map_err(when("start the Job's pods"))
     }
 
     async fn change(&self, job: &str, spec: &Value) -> Result<(), KubeError> {
-        self.api.merge_patch(&self.path(job), &json!({ "spec": spec }), WriteMode::Apply).await.map(drop)
+        self.api.merge_patch(&self.path(job), &json!({ "spec": spec }), WriteMode::Persist).await.map(drop)
     }
 
     /// Opens an existing Job with the same inputs.
@@ -291,7 +294,7 @@ impl ClusterSession {
         let mut pauses = RetryBackoff::new(&KubeTimeouts::default());
         let mut tries = 1;
         loop {
-            let failure = match self.api.delete(&self.path(&job.name), WriteMode::Apply).await {
+            let failure = match self.api.delete(&self.path(&job.name), WriteMode::Persist).await {
                 Ok(()) | Err(KubeError::NotFound { .. }) => return Ok(()),
                 Err(failure) if passes(&failure) && tries < TRIES => failure,
                 Err(failure) => return Err(when("delete the Job")(failure)),

@@ -15,7 +15,7 @@ use seawall_fleet::kubernetes_pod_channel::connect;
 use seawall_fleet::pod_channel::WireEvent;
 use seawall_kubectl::{Api, KubeconfigSelection};
 use seawall_testkit::closure_server::{Peer, Server};
-use seawall_testkit::waiting::until_true;
+use seawall_testkit::waiting::wait_until_true;
 use serde_json::{Value, json};
 
 const PATIENT: Duration = Duration::from_secs(60);
@@ -85,13 +85,13 @@ impl Played {
         if is_first {
             return Ok(());
         }
-        until_true("the pod's end", || *self.has_ended.lock().unwrap());
+        wait_until_true("the pod's end", || *self.has_ended.lock().unwrap());
         peer.send(b"0\r\n\r\n")
     }
 
     fn watch(&self, peer: &mut Peer) -> io::Result<()> {
         peer.send(HEAD.as_bytes())?;
-        until_true("the pod's end", || *self.has_ended.lock().unwrap());
+        wait_until_true("the pod's end", || *self.has_ended.lock().unwrap());
         let event = format!("{}\n", json!({"type": "MODIFIED", "object": pod(Some(137))}));
         peer.send(format!("{:x}\r\n{event}\r\n0\r\n\r\n", event.len()).as_bytes())
     }

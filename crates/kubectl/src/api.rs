@@ -88,7 +88,7 @@ pub struct WatchStream(LineReader);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     /// The write takes effect.
-    Apply,
+    Persist,
     /// The server only checks the write.
     DryRun,
 }
@@ -131,7 +131,7 @@ pub struct LogOptions<'a> {
     /// True to read the log of the previous container.
     pub is_previous: bool,
     /// The number of last lines; `None` for all.
-    pub tail: Option<u32>,
+    pub tail_lines: Option<u32>,
     /// The age of the oldest line in seconds; `None` for all.
     pub since_seconds: Option<u32>,
 }
@@ -280,8 +280,10 @@ impl Api {
         log: LogOptions<'_>,
     ) -> Result<LineReader, KubeError> {
         let said = |is: bool| is.then_some("true");
-        let (tail, since) =
-            (log.tail.map(|lines| lines.to_string()), log.since_seconds.map(|seconds| seconds.to_string()));
+        let (tail, since) = (
+            log.tail_lines.map(|lines| lines.to_string()),
+            log.since_seconds.map(|seconds| seconds.to_string()),
+        );
         let parameters = [
             ("container", Some(log.container).filter(|name| !name.is_empty())),
             ("follow", said(log.is_followed)),
@@ -326,7 +328,7 @@ impl Api {
 
     /// Returns a client for the same server with the caller's own limits.
     #[must_use]
-    pub fn client(&self) -> KubeClient {
+    pub fn to_kube_client(&self) -> KubeClient {
         KubeClient::with_transport(Arc::new(self.clone()), self.clock.clone())
     }
 

@@ -143,8 +143,8 @@ impl KubeconfigTransport {
     ) -> Result<RequestSender, String> {
         let mut papers = self.context.endpoint.read_credentials()?;
         papers.token = papers.token.or_else(|| credential.token.clone());
-        papers.client_certificate =
-            papers.client_certificate.or_else(|| credential.client_certificate.clone());
+        papers.client_certificate_and_key =
+            papers.client_certificate_and_key.or_else(|| credential.client_certificate.clone());
         let fingerprint = fingerprint(&papers);
         if let Some(last) = last.filter(|last| last.way.fingerprint == fingerprint) {
             return Ok(last.way.clone());
@@ -153,8 +153,11 @@ impl KubeconfigTransport {
         for (name, value) in &self.context.impersonation {
             headers.append(name, value.clone());
         }
-        let authorization =
-            self.context.basic.clone().map_or_else(|| papers.authorization(), |basic| Ok(Some(basic)));
+        let authorization = self
+            .context
+            .basic_auth_header
+            .clone()
+            .map_or_else(|| papers.authorization(), |basic| Ok(Some(basic)));
         headers.extend(authorization?.map(|value| (AUTHORIZATION, value)));
         Ok(RequestSender { pool: self.pool(self.tls(&papers)?), headers, fingerprint })
     }
@@ -218,7 +221,7 @@ impl KubeconfigTransport {
 /// Returns a fingerprint that only shows whether credentials have changed.
 fn fingerprint(papers: &KubeCredentials) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (papers.fingerprint(), papers.token.as_ref().map(Secret::expose)).hash(&mut hasher);
+    (papers.tls_fingerprint(), papers.token.as_ref().map(Secret::expose)).hash(&mut hasher);
     hasher.finish()
 }
 

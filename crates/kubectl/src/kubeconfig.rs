@@ -22,7 +22,9 @@ use url::Url;
 
 use super::plugin::CredentialPlugin;
 use seawall_kube::ClientConfigError;
-use seawall_kube::client_config::endpoint::{BaseUrl, KubeEndpoint, MAX_FILE_BYTES, SERVICE_ACCOUNT_FOLDER};
+use seawall_kube::client_config::endpoint::{
+    BaseUrl, KubeEndpoint, MAX_CREDENTIAL_FILE_BYTES, SERVICE_ACCOUNT_FOLDER,
+};
 use seawall_kube::client_config::kubeconfig::KubeconfigSection;
 
 /// A selection among the API servers in a user's files.
@@ -43,7 +45,7 @@ pub(crate) struct ResolvedContext {
     pub(crate) is_unverified: bool,
     pub(crate) proxy: Option<ConnectProxy>,
     /// The user's name and password, as a header.
-    pub(crate) basic: Option<HeaderValue>,
+    pub(crate) basic_auth_header: Option<HeaderValue>,
     pub(crate) plugin: Option<CredentialPlugin>,
     /// The impersonation headers.
     pub(crate) impersonation: Vec<(HeaderName, HeaderValue)>,
@@ -133,7 +135,7 @@ fn wrong(access: impl Into<String>, reason: impl Into<String>) -> ClientConfigEr
 fn in_pod(variable: &Variable<'_>, pod: &Path) -> Result<ResolvedContext, ClientConfigError> {
     let said = |name: &str| variable(name).and_then(|value| value.into_string().ok());
     let endpoint = KubeEndpoint::in_cluster(said, pod).map_err(|reason| wrong(POD, reason))?;
-    let namespace = file::read_text(&pod.join("namespace"), MAX_FILE_BYTES).ok();
+    let namespace = file::read_text(&pod.join("namespace"), MAX_CREDENTIAL_FILE_BYTES).ok();
     let namespace = namespace.map(|text| text.expose().trim().to_owned()).filter(|name| is_dns_label(name));
     Ok(ResolvedContext::of(endpoint, Scheme::HTTPS, namespace, None, POD.into()))
 }
@@ -152,7 +154,7 @@ impl ResolvedContext {
             scheme,
             is_unverified: false,
             proxy: None,
-            basic: None,
+            basic_auth_header: None,
             plugin: None,
             impersonation: Vec::new(),
             namespace,
@@ -162,7 +164,7 @@ impl ResolvedContext {
     }
 
     fn has_credentials(&self) -> bool {
-        self.endpoint.token.is_some() || self.basic.is_some() || self.plugin.is_some()
+        self.endpoint.token_source.is_some() || self.basic_auth_header.is_some() || self.plugin.is_some()
     }
 }
 
@@ -177,7 +179,7 @@ struct File {
 impl File {
     fn read(path: &Path) -> Result<Self, ClientConfigError> {
         let of = |reason| wrong(kubeconfig(path), reason);
-        let text = file::read_text(path, MAX_FILE_BYTES).map_err(of)?;
+        let text = file::read_text(path, MAX_CREDENTIAL_FILE_BYTES).map_err(of)?;
         Ok(Self {
             path: path.to_owned(),
             value: seawall_config::parse_foreign_yaml(text.expose()).map_err(of)?,
@@ -187,7 +189,7 @@ impl File {
     /// Returns the root table. Relative paths start at the file's directory.
     fn root(&self) -> KubeconfigSection<'_> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
-        KubeconfigSection { value: &self.value, path: String::new(), folder }
+        KubeconfigSection { value: &self.value, key_path: String::new(), folder }
     }
 
     /// Returns the names in one of its lists.
@@ -225,7 +227,7 @@ impl Files {
         let Some(file) = self.0.iter().find(|file| file.names(list).any(|found| found == name)) else {
             return Err(wrong(self.all(), format!("{list}[{name:?}]: found nothing; {}", self.known(list))));
         };
-        Ok((file, file.told(file.root().entry(list, key, name))?))
+        Ok((file, file.told(file.root().table_of_named_entry(list, key, name))?))
     }
 
     /// Returns the names of a list for an error message; at most twenty.
@@ -261,7 +263,7 @@ impl Files {
         let (file, context) = self.entry("contexts", "context", &name)?;
         let namespace = file.told(namespace(&context))?;
         let (file_of_cluster, cluster) =
-            self.entry("clusters", "cluster", file.told(context.required("cluster"))?)?;
+            self.entry("clusters", "cluster", file.told(context.required_text("cluster"))?)?;
         let mut chosen = file_of_cluster.told(reach(&cluster))?;
         (chosen.namespace, chosen.context) = (namespace, Some(name));
         chosen.source_description = kubeconfig(&file.path);
@@ -286,8 +288,8 @@ fn namespace(context: &KubeconfigSection<'_>) -> Result<String, String> {
 
 /// Reads a cluster's entry: the server, its proxy and its verification.
 fn reach(cluster: &KubeconfigSection<'_>) -> Result<ResolvedContext, String> {
-    let url = cluster.required("server")?;
-    let by = |scheme: Scheme| BaseUrl::parse_with_scheme(url, &scheme).map(|base| (base, scheme));
+    let url = cluster.required_text("server")?;
+    let by = |scheme: Scheme| BaseUrl::parse_requiring_scheme(url, &scheme).map(|base| (base, scheme));
     let (base, scheme) = by(Scheme::HTTPS)
         .or_else(|| by(Scheme::HTTP))
         .ok_or_else(|| cluster.error_at("server", "expected an https or http URL"))?;
@@ -300,9 +302,9 @@ fn reach(cluster: &KubeconfigSection<'_>) -> Result<ResolvedContext, String> {
     let endpoint = KubeEndpoint {
         base_url: base,
         server_name: cluster.server_name()?,
-        roots,
-        token: None,
-        client_certificate: None,
+        root_certificates_source: roots,
+        token_source: None,
+        client_certificate_and_key_sources: None,
     };
     let chosen = ResolvedContext::of(endpoint, scheme, None, None, String::new());
     Ok(ResolvedContext { is_unverified, proxy: proxy(cluster)?, ..chosen })
@@ -391,17 +393,18 @@ fn identify(
 ) -> Result<(), String> {
     let gone = "not supported, as in kubectl since 1.26: use exec (client.authentication.k8s.io/v1)";
     user.reject_keys(&["auth-provider"], gone)?;
-    chosen.endpoint.token = user.token()?;
-    chosen.endpoint.client_certificate = user.client_certificate()?;
+    chosen.endpoint.token_source = user.token_source()?;
+    chosen.endpoint.client_certificate_and_key_sources = user.client_certificate_and_key_sources()?;
     let (name, password) = (user.text("username")?, user.text("password")?);
     if name.or(password).is_some() {
-        if chosen.endpoint.token.is_some() {
+        if chosen.endpoint.token_source.is_some() {
             return Err(
                 user.error_at("token", "expected either a token or username and password, but found both")
             );
         }
         let header = basic(name.unwrap_or_default(), password.unwrap_or_default());
-        chosen.basic = Some(header.ok_or_else(|| user.error_at("username", "expected no colon"))?);
+        chosen.basic_auth_header =
+            Some(header.ok_or_else(|| user.error_at("username", "expected no colon"))?);
     }
     chosen.plugin = CredentialPlugin::from_user_entry(user, cluster, &chosen.endpoint)?;
     chosen.impersonation = acting(user)?;
@@ -622,8 +625,8 @@ mod tests {
             "as-user-extra": {"Reason/why": ["c"]},
         });
         let chosen = one(&json!({"server": "https://h"}), &user).unwrap();
-        assert_eq!(chosen.basic.as_ref().unwrap(), "Basic bWU6c2VjcmV0");
-        assert!(chosen.basic.unwrap().is_sensitive());
+        assert_eq!(chosen.basic_auth_header.as_ref().unwrap(), "Basic bWU6c2VjcmV0");
+        assert!(chosen.basic_auth_header.unwrap().is_sensitive());
         let acting: Vec<String> = chosen
             .impersonation
             .iter()

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use seawall_kube::client::run_with_timeout;
-use seawall_kube::client_config::endpoint::{CredentialSource, KubeEndpoint, MAX_FILE_BYTES};
+use seawall_kube::client_config::endpoint::{CredentialSource, KubeEndpoint, MAX_CREDENTIAL_FILE_BYTES};
 use seawall_kube::client_config::kubeconfig::KubeconfigSection;
 
 /// The time limit of a plugin, which includes a login by the user.
@@ -74,12 +74,13 @@ impl CredentialPlugin {
             Some(value) if value.is_object() => value,
             Some(_) => return Err(user.error_at("exec", "expected a map")),
         };
-        let exec = KubeconfigSection { value, path: format!("{}.exec", user.path), folder: user.folder };
-        let said = exec.required("apiVersion")?;
+        let exec =
+            KubeconfigSection { value, key_path: format!("{}.exec", user.key_path), folder: user.folder };
+        let said = exec.required_text("apiVersion")?;
         let version = VERSIONS.into_iter().find(|version| *version == said);
         let version = version
             .ok_or_else(|| exec.error_at("apiVersion", &format!("expected {}", VERSIONS.join(" or "))))?;
-        let command = exec.required("command")?;
+        let command = exec.required_text("command")?;
         // A command with a slash is relative to the file; another one is searched in PATH.
         let command = if command.contains('/') {
             exec.folder.join(command).components().collect()
@@ -94,8 +95,8 @@ impl CredentialPlugin {
             variables: variables(&exec)?,
             hint: exec.text("installHint")?.map(|hint| hint.chars().take(1000).collect()),
             mode: mode(&exec, version)?,
-            cluster: wants.then(|| (about(cluster), endpoint.roots.clone())),
-            place: exec.path,
+            cluster: wants.then(|| (about(cluster), endpoint.root_certificates_source.clone())),
+            place: exec.key_path,
         }))
     }
 
@@ -119,7 +120,7 @@ impl CredentialPlugin {
             ended.map_err(|_| self.wrong("command", &format!("wrote no credentials within {LONGEST:?}")))?;
         let (status, text) = ended.map_err(|error| self.not_run(&error))?;
         // The size goes first, because closing the pipe may have ended the plugin.
-        if text.expose().len() > MAX_FILE_BYTES {
+        if text.expose().len() > MAX_CREDENTIAL_FILE_BYTES {
             return Err(self.wrong("command", "wrote more than 1 MiB"));
         }
         if !status.success() {
@@ -241,7 +242,7 @@ fn about(cluster: &KubeconfigSection<'_>) -> Value {
     told
 }
 
-/// Returns the plugin's output, cut one byte after [`MAX_FILE_BYTES`], and its exit status. The plugin is killed when the caller
+/// Returns the plugin's output, cut one byte after [`MAX_CREDENTIAL_FILE_BYTES`], and its exit status. The plugin is killed when the caller
 /// stops waiting.
 ///
 /// It runs on a thread rather than as a process of tokio, because the agent's runtimes would otherwise include tokio's code for child
@@ -263,7 +264,7 @@ async fn finished(mut child: Child) -> io::Result<(ExitStatus, Secret<Vec<u8>>)>
 
 fn read(stdout: ChildStdout) -> io::Result<Secret<Vec<u8>>> {
     let mut text = Secret::new(Vec::with_capacity(16 * 1024));
-    stdout.take(MAX_FILE_BYTES as u64 + 1).read_to_end(text.expose_mut())?;
+    stdout.take(MAX_CREDENTIAL_FILE_BYTES as u64 + 1).read_to_end(text.expose_mut())?;
     Ok(text)
 }
 

@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     }
     let goal = SearchGoal {
-        late: late.map(|than| LatencyGoal { max_late_share: 0.01, latency_limit: than }),
+        latency_goal: late.map(|than| LatencyGoal { max_late_share: 0.01, latency_limit: than }),
         ..SearchGoal::ERRORS_ONLY
     };
     let profile = if said("thorough") { Profile::THOROUGH } else { Profile::QUICK };
@@ -63,7 +63,7 @@ fn offered(rig: &mut LocalDriver, rate: f64) {
         goal: SearchGoal::ERRORS_ONLY,
         growth_tolerance: 1.0,
         settle: 0.3,
-        min_seconds: 1.0,
+        min_settled_seconds_for_good: 1.0,
         service_time: 0.0,
         baseline_slowest: 0.0,
     };
@@ -76,7 +76,7 @@ fn offered(rig: &mut LocalDriver, rate: f64) {
         min_duration: most,
         max_duration: most,
         rule,
-        most_in_flight,
+        in_flight_cap: most_in_flight,
         drain,
     });
     let of = |of: fn(&BlockCounts) -> u32| sum(&seen.blocks, of);

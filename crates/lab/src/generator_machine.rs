@@ -155,9 +155,9 @@ impl<F: HostFiles> MachineMonitor<F> {
         let run = RunActivity {
             sending_duration: Duration::from_nanos(outcome.counted_duration),
             has_missed_sends: selfcheck::has_missed_sends(outcome),
-            connections: outcome.total.connections,
-            socket_failures: outcome.total.fault_count(RequestFault::Local(std::io::ErrorKind::Other)),
-            in_flight_peak: outcome.total.in_flight_peak,
+            opened_connection_count: outcome.total_stats.connections,
+            socket_failures: outcome.total_stats.fault_count(RequestFault::Local(std::io::ErrorKind::Other)),
+            in_flight_peak: outcome.total_stats.in_flight_peak,
             busy_poll_times: self.busy_poll.between(),
         };
         self.watch.finish(at, &run)
@@ -238,7 +238,8 @@ mod tests {
                 let (from, to) = (at * interval_ns, (at + 1) * interval_ns);
                 machine.sample(&IntervalStats { from, to, stats }, &[0], self.now);
             }
-            let outcome = RunOutcome { total, scheduled: Some(1000), ..outcome_of(10 * interval) };
+            let outcome =
+                RunOutcome { total_stats: total, scheduled_count: Some(1000), ..outcome_of(10 * interval) };
             let found = machine.finish(&outcome, self.now);
             Judgement::new(&outcome, &Summary::new(&outcome), found, None)
         }

@@ -264,7 +264,12 @@ impl Objective {
             }
             Self::Mean { below } => {
                 let is_whole = judged.good >= judged.offered || has_error_bound;
-                in_time(judged.mean.filter(|_| is_whole), judged.mean, below, judged)
+                in_time(
+                    judged.mean_of_good_responses.filter(|_| is_whole),
+                    judged.mean_of_good_responses,
+                    below,
+                    judged,
+                )
             }
             Self::Errors(limit) => bad_share(summary.error_ratio, limit, &wrong_answers(summary)),
             Self::WrongAnswers(limit) => {
@@ -418,7 +423,10 @@ impl Objectives {
                 }
             }
         }
-        Ok(SearchGoal { max_error_share: errors.unwrap_or(SearchGoal::ERRORS_ONLY.max_error_share), late })
+        Ok(SearchGoal {
+            max_error_share: errors.unwrap_or(SearchGoal::ERRORS_ONLY.max_error_share),
+            latency_goal: late,
+        })
     }
 }
 
@@ -476,17 +484,18 @@ mod tests {
         for hit in 0..good + failed {
             let (outcome, end) = if hit < good { (Ok(200), SECOND / 1000) } else { (Err(fault), 0) };
             total.record_finished(&FinishedRequest {
-                target: 0,
+                target_index: 0,
                 outcome,
                 due: 0,
                 sent_at: Some(0),
-                first_byte: None,
+                first_response_byte_at: None,
                 end,
                 bytes_in: 0,
                 bytes_out: 0,
             });
         }
-        let outcome = RunOutcome { scheduled: Some(scheduled), ..RunOutcome::from_stats(total, SECOND) };
+        let outcome =
+            RunOutcome { scheduled_count: Some(scheduled), ..RunOutcome::from_stats(total, SECOND) };
         Summary::new(&outcome)
     }
 
@@ -592,7 +601,7 @@ mod tests {
         for fault in [
             RequestFault::Connect(std::io::ErrorKind::ConnectionRefused),
             RequestFault::Dropped,
-            RequestFault::Shed,
+            RequestFault::DeadlineBeforeSend,
         ] {
             let dead = summary(0, 200, 200, fault);
             assert_eq!(missed_by("p50<1h,p99<1h,max<1h,mean<1h", &dead).len(), 4, "{fault:?}");
@@ -668,10 +677,10 @@ mod tests {
         let late = LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) };
         assert_eq!(
             goal("p99<250ms,errors<0.5%"),
-            Ok(SearchGoal { max_error_share: 0.005, late: Some(late) })
+            Ok(SearchGoal { max_error_share: 0.005, latency_goal: Some(late) })
         );
         assert_eq!(goal("errors<0.1%"), Ok(SearchGoal::ERRORS_ONLY));
-        assert_eq!(goal("p99<250ms"), Ok(SearchGoal { late: Some(late), ..SearchGoal::ERRORS_ONLY }));
+        assert_eq!(goal("p99<250ms"), Ok(SearchGoal { latency_goal: Some(late), ..SearchGoal::ERRORS_ONLY }));
         for (text, why) in [
             ("mean<1s", "a percentile such as p99"),
             ("p99<1s,p90<1s", "one latency objective"),

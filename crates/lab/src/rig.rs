@@ -192,7 +192,7 @@ impl LocalDriver {
     }
 
     fn beginning_at_next_request(&self, load: LoadSpec) -> LoadSpec {
-        LoadSpec { first_request: self.next_request, ..load }
+        LoadSpec { first_request_index: self.next_request, ..load }
     }
 
     /// Continues the request list after this load. Other generators have sent about as much of it as this one.
@@ -248,14 +248,14 @@ impl LocalDriver {
             enough
         })?;
         let fails = fails(&own, blocks.completed_blocks());
-        let lack = port_shortage(no_port, carried.outcome.total.completed, fails, port_range());
-        let [against, delay] = self.invalid_reasons(&carried, own.most_in_flight, no_port);
+        let lack = port_shortage(no_port, carried.outcome.total_stats.completed, fails, port_range());
+        let [against, delay] = self.invalid_reasons(&carried, own.in_flight_cap, no_port);
         let against = join_reasons(
             lack.into_iter().chain(against).chain(blocks.late_burst_tally().invalid_reason(fails)),
         );
-        let beside = summarize(&carried.outcome.total);
-        self.go_on_after(&carried.outcome.total);
-        *total = carried.outcome.total;
+        let beside = summarize(&carried.outcome.total_stats);
+        self.go_on_after(&carried.outcome.total_stats);
+        *total = carried.outcome.total_stats;
         let blocks = blocks.into_complete();
         // The coordinator decides about a trial in parts, and it has their blocks by due time.
         let is_asked = delay.is_some() && against.is_none() && !self.share.is_part();
@@ -292,20 +292,19 @@ impl LocalDriver {
         let carried = run_load(session, &load, stop, |progress| {
             fates.extend_from_slice(progress.completed_requests);
             let ended = fates.len() as u64;
-            share.is_stop_requested() || unanswered(&load, progress, ended) > own.most_in_flight as u64
+            share.is_stop_requested() || unanswered(&load, progress, ended) > own.in_flight_cap as u64
         })?;
         let no_port = experiment_conversion::count_without_port(&fates);
-        let against =
-            self.invalid_reasons(&carried, own.most_in_flight as f64, no_port).into_iter().flatten();
+        let against = self.invalid_reasons(&carried, own.in_flight_cap as f64, no_port).into_iter().flatten();
         let tally = experiment_conversion::exclude_late_burst_failures(&own, share.part_count(), &mut fates);
         let invalid = join_reasons(against.chain(tally.invalid_reason(false)));
-        let total = &carried.outcome.total;
+        let total = &carried.outcome.total_stats;
         self.go_on_after(total);
         Ok(ExperimentObservation {
             requests: experiment_conversion::observed_requests(fates, share.is_part()),
-            opened_connections: total.connections,
-            retried: total.retried,
-            lookup_seconds: experiment_conversion::lookup_seconds(total.lookup.distribution()),
+            opened_connection_count: total.connections,
+            silent_retry_count: total.retried,
+            seconds_of_each_lookup: experiment_conversion::lookup_seconds(total.lookup.distribution()),
             held_connections_still_open: held.count_open(),
             invalid_reason: invalid,
             ..ExperimentObservation::default()
@@ -335,7 +334,8 @@ impl LocalDriver {
         // With enough room, the target gets as many requests at once as allowed. With less room, the others wait for its
         // responses.
         let few = most_in_flight > room as f64 && !self.session_config().multiplexes();
-        let (limits, total) = (ValidityLimits::new(self.bound, few.then_some(room)), &carried.outcome.total);
+        let (limits, total) =
+            (ValidityLimits::new(self.bound, few.then_some(room)), &carried.outcome.total_stats);
         [limits.invalid_reason(&carried.judgement, total, no_port), limits.delay_reason(total)]
     }
 
@@ -382,7 +382,7 @@ impl LocalDriver {
         let mut session = kit.open(senders).ok()?;
         let until = StopCondition { stop_time: CALIBRATION.as_nanos() as Nanos, ..StopCondition::default() };
         let load = LoadSpec {
-            until,
+            stop_condition: until,
             drain_timeout: Some(PATIENCE),
             ..LoadSpec::new(ArrivalModel::Closed, CLIENTS * senders)
         };
@@ -390,8 +390,8 @@ impl LocalDriver {
             run_load(&mut session, &load, &self.stop, |progress| progress.known_until > 2 * until.stop_time)
                 .ok()?;
         let figures = &carried.outcome;
-        let seconds = Duration::from_nanos(figures.elapsed).as_secs_f64();
-        Some((figures.total.good() as f64 / seconds.max(f64::MIN_POSITIVE), senders))
+        let seconds = Duration::from_nanos(figures.elapsed_after_warm_up).as_secs_f64();
+        Some((figures.total_stats.good_count() as f64 / seconds.max(f64::MIN_POSITIVE), senders))
     }
 }
 
@@ -429,8 +429,11 @@ fn offered(offer: &TrialSpec, schedule: &Schedule) -> LoadSpec {
         stop_time: blocks::block_start(blocks.saturating_add(2)),
         ..StopCondition::default()
     };
-    let room = offer.most_in_flight + (offer.rate * MARGIN).max(LEAST_MARGIN);
-    let load = LoadSpec { until, ..LoadSpec::new(ArrivalModel::Open(schedule.clone()), room as usize) };
+    let room = offer.in_flight_cap + (offer.rate * MARGIN).max(LEAST_MARGIN);
+    let load = LoadSpec {
+        stop_condition: until,
+        ..LoadSpec::new(ArrivalModel::Open(schedule.clone()), room as usize)
+    };
     record_every_request(load, offer.drain)
 }
 
@@ -486,8 +489,9 @@ pub(crate) fn run_load(
 pub(crate) fn unanswered(load: &LoadSpec, progress: LoadProgress<'_>, ended: u64) -> u64 {
     match &load.arrivals {
         ArrivalModel::Open(schedule) => {
-            let due =
-                schedule.hits_before(progress.known_until.min(load.until.stop_time)).min(load.until.hits);
+            let due = schedule
+                .hits_before(progress.known_until.min(load.stop_condition.stop_time))
+                .min(load.stop_condition.max_requests);
             load.shard.requests_among(due).saturating_sub(ended)
         }
         ArrivalModel::Closed => progress.control.in_flight() as u64,

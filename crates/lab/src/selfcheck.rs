@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use seawall_load::clock::{Nanos, SECOND, nanos};
 use seawall_load::interval::IntervalStats;
-use seawall_load::plan::DEFAULT_LATE_SEND_GRACE;
+use seawall_load::plan::DEFAULT_LATE_SEND_TIME_AFTER_END;
 use seawall_load::request_failure_reason::{OutcomeClass, RequestFault};
 use seawall_load::run_outcome::RunOutcome;
 use seawall_load::stats::{LatencyHistogram, LoadStats};
@@ -49,7 +49,7 @@ fn bound(good: &LatencyHistogram) -> Nanos {
 }
 
 fn send_lag(outcome: &RunOutcome) -> Option<VerdictReason> {
-    lagged(&outcome.total)
+    lagged(&outcome.total_stats)
         .map(|measured| VerdictReason::new("send-lag", GeneratorVerdict::Degraded, measured))
 }
 
@@ -58,7 +58,7 @@ fn lagged(stats: &LoadStats) -> Option<String> {
     // With fewer requests, the 99th percentile is the largest lag, so one late request would count for all.
     let (share, name) = if stats.generator_lag.count() < 100 { (0.5, "median") } else { (0.99, "p99") };
     let own = stats.generator_lag.quantile(share);
-    let bound = bound(&stats.class(OutcomeClass::Good).response_time);
+    let bound = bound(&stats.times_of_class(OutcomeClass::Good).response_time);
     (own > bound).then(|| {
         let [own, bound] = [own, bound].map(Duration::from_nanos);
         format!("the generator's {name} send lag is {own:.2?}; the limit is {bound:.2?}")
@@ -68,18 +68,19 @@ fn lagged(stats: &LoadStats) -> Option<String> {
 /// Returns the requests that were due and not sent, if they are more than 1 %. Requests that were dropped for lack of room or
 /// time count, too.
 fn missed(outcome: &RunOutcome) -> Option<u64> {
-    let given_up = [RequestFault::Dropped, RequestFault::Shed].map(|fault| outcome.total.fault_count(fault));
-    let unsent = outcome.unsent().saturating_sub(cut_off(outcome));
+    let given_up = [RequestFault::Dropped, RequestFault::DeadlineBeforeSend]
+        .map(|fault| outcome.total_stats.fault_count(fault));
+    let unsent = outcome.unsent_at_end().saturating_sub(cut_off(outcome));
     let missed = unsent.saturating_add(given_up.iter().sum());
-    outcome.scheduled.filter(|scheduled| missed > scheduled / 100).map(|_| missed)
+    outcome.scheduled_count.filter(|scheduled| missed > scheduled / 100).map(|_| missed)
 }
 
 /// Returns the requests that were due within the grace period before an early stop. At the regular end of its schedule, the
 /// generator would have sent them. In half a second, two requests are more than 1 %.
 fn cut_off(outcome: &RunOutcome) -> u64 {
-    let (Some(_), Some(scheduled)) = (outcome.stop_reason, outcome.scheduled) else { return 0 };
-    let share =
-        u128::from(nanos(DEFAULT_LATE_SEND_GRACE).min(outcome.counted_duration)) * u128::from(scheduled);
+    let (Some(_), Some(scheduled)) = (outcome.stop_reason, outcome.scheduled_count) else { return 0 };
+    let share = u128::from(nanos(DEFAULT_LATE_SEND_TIME_AFTER_END).min(outcome.counted_duration))
+        * u128::from(scheduled);
     let hits = share.div_ceil(u128::from(outcome.counted_duration.max(1)));
     u64::try_from(hits).unwrap_or(u64::MAX)
 }
@@ -94,15 +95,15 @@ pub fn has_missed_sends(outcome: &RunOutcome) -> bool {
 /// Returns the reason if requests were not sent although the limit in flight left room, or if the generator was late for its own
 /// clock. A late generator also reaches the limit in flight, because it reads responses late.
 fn not_sent(outcome: &RunOutcome) -> Option<VerdictReason> {
-    let scheduled = outcome.scheduled?;
+    let scheduled = outcome.scheduled_count?;
     let missed = missed(outcome)?;
     // The response time is long if requests wait for room.
-    let bound = bound(&outcome.total.class(OutcomeClass::Good).service_time);
-    let late = outcome.total.scheduler_lag.quantile(0.5);
+    let bound = bound(&outcome.total_stats.times_of_class(OutcomeClass::Good).service_time);
+    let late = outcome.total_stats.scheduler_lag.quantile(0.5);
     let was_late = late > bound;
-    let had_room = outcome.total.saturated_time
+    let had_room = outcome.total_stats.saturated_time
         <= (outcome.counted_duration / 100).saturating_mul(outcome.threads as u64);
-    let unsent = outcome.unsent().saturating_sub(cut_off(outcome)) > scheduled / 100 && had_room;
+    let unsent = outcome.unsent_at_end().saturating_sub(cut_off(outcome)) > scheduled / 100 && had_room;
     (was_late || unsent).then(|| {
         let [late, bound] = [late, bound].map(Duration::from_nanos);
         let clock =
@@ -115,7 +116,7 @@ fn not_sent(outcome: &RunOutcome) -> Option<VerdictReason> {
 }
 
 fn output_blocked(outcome: &RunOutcome) -> Option<VerdictReason> {
-    let stalled = outcome.total.output_blocked_time;
+    let stalled = outcome.total_stats.output_blocked_time;
     let all = outcome.counted_duration.saturating_mul(outcome.threads as u64);
     (stalled > all / 100).then(|| {
         let measured = format!(
@@ -126,7 +127,7 @@ fn output_blocked(outcome: &RunOutcome) -> Option<VerdictReason> {
 }
 
 fn records_dropped(outcome: &RunOutcome) -> Option<VerdictReason> {
-    let lost = outcome.total.records_dropped;
+    let lost = outcome.total_stats.records_dropped;
     (lost > 0).then(|| {
         VerdictReason::new(
             "results",
@@ -145,7 +146,7 @@ mod tests {
     use crate::generator_verdict::worst;
 
     fn outcome(total: LoadStats) -> RunOutcome {
-        RunOutcome { scheduled: Some(1000), ..RunOutcome::from_stats(total, SECOND) }
+        RunOutcome { scheduled_count: Some(1000), ..RunOutcome::from_stats(total, SECOND) }
     }
 
     fn checks(total: LoadStats) -> Vec<String> {
@@ -162,7 +163,7 @@ mod tests {
     #[test]
     fn a_burst_without_end_overflowed_the_share_of_hits_not_sent() {
         let endless = |saturated| RunOutcome {
-            scheduled: Some(u64::MAX),
+            scheduled_count: Some(u64::MAX),
             ..outcome(LoadStats {
                 sent: 1000,
                 output_blocked_time: u64::MAX / 2,
@@ -220,11 +221,11 @@ mod tests {
         let mut total = LoadStats { sent: 1000, ..LoadStats::default() };
         total.generator_lag.record(SECOND);
         let timeout = FinishedRequest {
-            target: 0,
+            target_index: 0,
             outcome: Err(RequestFault::Timeout),
             due: 0,
             sent_at: Some(0),
-            first_byte: None,
+            first_response_byte_at: None,
             end: 30 * SECOND,
             bytes_in: 0,
             bytes_out: 0,
@@ -238,7 +239,7 @@ mod tests {
         let ended = |sent, early| {
             let total = LoadStats { sent, ..LoadStats::default() };
             let outcome = RunOutcome {
-                scheduled: Some(160),
+                scheduled_count: Some(160),
                 stop_reason: early,
                 ..RunOutcome::from_stats(total, SECOND / 2)
             };

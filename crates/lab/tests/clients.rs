@@ -22,7 +22,7 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const REFUSED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
 
 fn rig(server: &Server, bound: Option<Duration>) -> LocalDriver {
-    let asked = Asked { method: "GET".into(), url: server.url("/"), ..Asked::default() };
+    let asked = Asked { method: "GET".into(), url: server.url_of_path("/"), ..Asked::default() };
     let request = PreparedRequest::new(&asked, &RequestFraming::default()).unwrap();
     let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
     let travel = TransportOptions { timeout: Some(Duration::from_secs(5)), ..TransportOptions::default() };
@@ -80,7 +80,8 @@ fn so_many_clients_are_busy_on_as_many_connections_and_never_more() {
         let seen = rig.carry_out(&offer(clients, Duration::from_secs(1)));
         assert_eq!((seen.blocks.len(), errors(&seen), seen.interrupted), (15, 0.0, false));
         assert!(seen.blocks.iter().all(|block| block.in_flight == clients), "{seen:?}");
-        let (sent, ended) = (sum(&seen.blocks, |block| block.sent), sum(&seen.blocks, BlockCounts::ended));
+        let (sent, ended) =
+            (sum(&seen.blocks, |block| block.sent), sum(&seen.blocks, BlockCounts::ended_count));
         assert_eq!(sent, ended + f64::from(clients), "each has sent again whenever it was answered");
         assert!(ended > f64::from(clients) && inside.load(Ordering::SeqCst) <= clients as usize, "{ended}");
     }
@@ -125,7 +126,7 @@ fn clients_that_get_no_answer_are_late_and_are_closed_without_being_errors() {
     let offer = ClosedTrialSpec { min_duration: Duration::from_secs(1), ..offer(9, Duration::from_secs(60)) };
     let seen = rig.carry_out(&offer);
     let late = sum(&seen.blocks, |block| block.late);
-    assert_eq!((late, errors(&seen), sum(&seen.blocks, BlockCounts::ended)), (9.0, 0.0, 0.0));
+    assert_eq!((late, errors(&seen), sum(&seen.blocks, BlockCounts::ended_count)), (9.0, 0.0, 0.0));
     assert!(seen.blocks.len() < 4 * 15, "that most of them hang is enough to know");
 }
 

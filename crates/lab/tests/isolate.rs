@@ -63,7 +63,7 @@ fn way(server: &Server, name: &str, path: &str) -> (VariantLabel, VariantRequest
         insecure: false,
         proxies: None,
     };
-    let url = server.url(path);
+    let url = server.url_of_path(path);
     let target = Target { method: "GET".into(), url, variant: Some(Arc::new(variant)), ..Target::default() };
     let requests = vec![PreparedRequest::new(&target, &RequestFraming::default()).unwrap()];
     (

@@ -31,7 +31,7 @@ use seawall_search::target::{SearchTarget, search};
 use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
 use seawall_search::trial_verdict::TrialCriteria;
 use seawall_testkit::closure_server::{Peer, Server};
-use seawall_testkit::tls::self_signed;
+use seawall_testkit::tls::self_signed_server_config;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const WRONG: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n{\"error\":\"busy\"}";
@@ -57,7 +57,7 @@ fn expecting(method: &str, url: &str, conditions: &[&str]) -> SessionConfig {
 }
 
 fn rig(server: &Server) -> LocalDriver {
-    LocalDriver::new(kit("GET", &server.url("/")), ArrivalSpacing::Constant, None).unwrap()
+    LocalDriver::new(kit("GET", &server.url_of_path("/")), ArrivalSpacing::Constant, None).unwrap()
 }
 
 /// One that ends at its end, or when it does damage.
@@ -66,7 +66,7 @@ fn offer(rate: f64, most: Duration) -> TrialSpec {
         goal: SearchGoal::ERRORS_ONLY,
         growth_tolerance: 0.03,
         settle: 0.3,
-        min_seconds: 1.0,
+        min_settled_seconds_for_good: 1.0,
         service_time: 0.0,
         baseline_slowest: 0.0,
     };
@@ -78,13 +78,13 @@ fn offer(rate: f64, most: Duration) -> TrialSpec {
         min_duration: most,
         max_duration: most,
         rule,
-        most_in_flight: 50.0,
+        in_flight_cap: 50.0,
         drain,
     }
 }
 
 fn experiment(load: experiment::ExperimentLoad, variation: Variation) -> Experiment {
-    Experiment { name: "test", load, variation, most_in_flight: 500, drain: Duration::from_millis(500) }
+    Experiment { name: "test", load, variation, in_flight_cap: 500, drain: Duration::from_millis(500) }
 }
 
 /// So many requests, ten clients at a time.
@@ -152,7 +152,7 @@ fn an_offer_has_its_blocks_and_what_was_sent_in_them_is_the_rate() {
         let seen = rig.carry_out(&offer(rate, Duration::from_secs(1)));
         let (blocks, sent) = (&seen.blocks, sum(&seen.blocks, |block| block.sent));
         assert!(seen.invalid_reason.is_some() || (blocks.len(), sent) == (15, rate.round()), "{seen:?}");
-        let known = sum(blocks, |block| block.ended()) + f64::from(blocks.last().unwrap().in_flight);
+        let known = sum(blocks, |block| block.ended_count()) + f64::from(blocks.last().unwrap().in_flight);
         assert_eq!(known, sent, "all of it ended or is in flight");
         assert_eq!(sum(blocks, |block| block.errors), 0.0);
         assert!(!seen.interrupted && seen.took >= Duration::from_secs(1));
@@ -170,12 +170,12 @@ fn a_trial_goes_on_in_the_list_of_targets_where_the_one_before_it_ended() {
         OK
     });
     let target = |number: usize| {
-        let url = server.url(&format!("/{number}"));
+        let url = server.url_of_path(&format!("/{number}"));
         let asked = Asked { method: "GET".into(), url, ..Asked::default() };
         (PreparedRequest::new(&asked, &RequestFraming::default()).unwrap(), Weight::default())
     };
     let list = RequestList::new((0..1_000).map(target).collect()).unwrap();
-    let kit = SessionConfig { request_list: list, ..kit("GET", &server.url("/")) };
+    let kit = SessionConfig { request_list: list, ..kit("GET", &server.url_of_path("/")) };
     let mut rig = LocalDriver::new(kit, ArrivalSpacing::Constant, None).unwrap();
     for _ in 0..2 {
         rig.carry_out(&offer(100.0, Duration::from_millis(500)));
@@ -255,7 +255,7 @@ fn the_rate_of_a_limiter_is_found() {
 #[test]
 fn the_rate_at_which_wrong_answers_begin_is_found() {
     let server = limited_with(300.0, WRONG);
-    let kit = expecting("GET", &server.url("/"), &["body!~error"]);
+    let kit = expecting("GET", &server.url_of_path("/"), &["body!~error"]);
     let mut rig = LocalDriver::new(kit, ArrivalSpacing::Constant, None).unwrap();
     let seen = rig.carry_out(&offer(450.0, Duration::from_secs(1)));
     assert!(seen.invalid_reason.is_some() || sum(&seen.blocks, |block| block.errors) > 0.0, "{seen:?}");
@@ -304,7 +304,7 @@ fn who_stops_it_ends_the_load_and_nothing_is_sent_after_that() {
         }
         stop.stop();
     });
-    let endless = TrialSpec { most_in_flight: 1e9, ..offer(20.0, Duration::from_secs(3600)) };
+    let endless = TrialSpec { in_flight_cap: 1e9, ..offer(20.0, Duration::from_secs(3600)) };
     assert!(rig.carry_out(&endless).interrupted);
     stopper.join().unwrap();
     let connections = server.connection_count();
@@ -364,7 +364,7 @@ fn each_variation_is_what_the_server_sees() {
     let mut rig = rig(&server);
     let mut watch = |variation| rig.run_experiment(&experiment(clients(30), variation));
     let plain = watch(Variation::NONE);
-    assert!(how(&plain, ObservedOutcome::Good) == 30 && plain.opened_connections <= 10, "{plain:?}");
+    assert!(how(&plain, ObservedOutcome::Good) == 30 && plain.opened_connection_count <= 10, "{plain:?}");
     assert!(
         plain
             .requests
@@ -372,19 +372,22 @@ fn each_variation_is_what_the_server_sees() {
             .all(|hit| hit.bytes == 2 && hit.carrying_connection.is_some_and(|by| by.number > 0))
     );
     let anew = watch(Variation { keep_alive: Some(false), ..Variation::NONE });
-    assert_eq!((how(&anew, ObservedOutcome::Good), anew.opened_connections), (30, 30));
+    assert_eq!((how(&anew, ObservedOutcome::Good), anew.opened_connection_count), (30, 30));
     assert!(
         anew.requests
             .iter()
             .all(|hit| hit.carrying_connection.is_some_and(|by| by.earlier_requests_on_connection == 0))
     );
-    let one = watch(Variation { connections: Some(1), ..Variation::NONE });
-    assert_eq!((how(&one, ObservedOutcome::Good), one.opened_connections), (30, 1));
+    let one = watch(Variation { max_connections: Some(1), ..Variation::NONE });
+    assert_eq!((how(&one, ObservedOutcome::Good), one.opened_connection_count), (30, 1));
     assert_eq!(
         how(&watch(Variation { uses_head_method: true, ..Variation::NONE }), ObservedOutcome::Good),
         30
     );
-    assert_eq!(how(&watch(Variation { another_source: true, ..Variation::NONE }), ObservedOutcome::Good), 30);
+    assert_eq!(
+        how(&watch(Variation { uses_another_source: true, ..Variation::NONE }), ObservedOutcome::Good),
+        30
+    );
     let (methods, sources) = std::mem::take(&mut *seen.lock().unwrap());
     assert_eq!(methods, BTreeSet::from(["GET".to_owned(), "HEAD".to_owned()]));
     assert_eq!(sources, BTreeSet::from([1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)))));
@@ -392,7 +395,7 @@ fn each_variation_is_what_the_server_sees() {
 
 #[test]
 fn over_tls_hits_know_their_handshake_and_the_source_may_be_another() {
-    let (config, _) = self_signed("localhost").unwrap();
+    let (config, _) = self_signed_server_config("localhost").unwrap();
     let server = Server::start_tls(config, |mut peer, _| {
         loop {
             peer.read_request_head()?;
@@ -405,10 +408,11 @@ fn over_tls_hits_know_their_handshake_and_the_source_may_be_another() {
     assert!(kit.uses_tls() && !kit.has_host_name());
     let mut rig = LocalDriver::new(kit, ArrivalSpacing::Constant, None).unwrap();
     for another_source in [false, true] {
-        let variation = Variation { another_source, keep_alive: Some(false), ..Variation::NONE };
+        let variation =
+            Variation { uses_another_source: another_source, keep_alive: Some(false), ..Variation::NONE };
         let watched = rig.run_experiment(&experiment(clients(20), variation));
         assert_eq!(
-            (how(&watched, ObservedOutcome::Good), watched.opened_connections),
+            (how(&watched, ObservedOutcome::Good), watched.opened_connection_count),
             (20, 20),
             "{watched:?}"
         );
@@ -427,7 +431,7 @@ fn what_cannot_be_tried_is_said_in_words() {
     let watched = rig(&server).run_experiment(&experiment(clients(3), literal.clone()));
     assert!(watched.impossible_reason.unwrap().contains("not a name") && watched.requests.is_empty());
     let mut posting =
-        LocalDriver::new(kit("POST", &server.url("/")), ArrivalSpacing::Constant, None).unwrap();
+        LocalDriver::new(kit("POST", &server.url_of_path("/")), ArrivalSpacing::Constant, None).unwrap();
     let head = Variation { uses_head_method: true, ..Variation::NONE };
     assert!(posting.run_experiment(&experiment(clients(3), head)).impossible_reason.unwrap().contains("GET"));
     let named = kit("GET", &format!("http://localhost:{}/", server.address().port()));
@@ -466,7 +470,7 @@ fn what_ends_without_an_answer_says_why() {
     let mut rig =
         LocalDriver::new(kit("GET", &format!("http://{nobody}/")), ArrivalSpacing::Constant, None).unwrap();
     let refused = rig.run_experiment(&experiment(bursts(5), Variation::NONE));
-    assert_eq!((how(&refused, ObservedOutcome::ConnectionRefused), refused.opened_connections), (5, 0));
+    assert_eq!((how(&refused, ObservedOutcome::ConnectionRefused), refused.opened_connection_count), (5, 0));
     assert!(refused.requests.iter().all(|hit| hit.sent.is_none() && hit.carrying_connection.is_none()));
 }
 
@@ -479,7 +483,7 @@ fn an_experiment_ends_early_once_too_many_are_unanswered() {
         spacing: experiment::RequestSpacing::Poisson,
     };
     let watched =
-        rig(&server).run_experiment(&Experiment { most_in_flight: 20, ..experiment(load, Variation::NONE) });
+        rig(&server).run_experiment(&Experiment { in_flight_cap: 20, ..experiment(load, Variation::NONE) });
     assert_eq!(how(&watched, ObservedOutcome::UnansweredAtEnd), watched.requests.len());
     // What a busy machine sent late is left out of more than 20; where that is most of them, nothing of it is believed.
     assert!(watched.requests.len() > 10 || watched.invalid_reason.is_some(), "{watched:?}");

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use seawall_invariants::lab::find;
+use seawall_invariants::lab::find_reports;
 
 static CORPUS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/find");
@@ -16,7 +16,7 @@ static CORPUS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
 #[test]
 fn the_corpus_of_runs_holds() {
     assert!(CORPUS.len() > 5, "the corpus is missing");
-    CORPUS.iter().for_each(|file| find::check(file));
+    CORPUS.iter().for_each(|file| find_reports::check(file));
 }
 
 /// Where numbers begin and end.
@@ -40,6 +40,6 @@ proptest! {
                 text.splice(begin..end, number.bytes());
             }
         }
-        find::check(&text);
+        find_reports::check(&text);
     }
 }

@@ -67,7 +67,7 @@ impl StatsByVariant {
     }
 
     /// Returns the times of each variant.
-    pub(crate) fn times_mut(&mut self) -> impl Iterator<Item = &mut RequestTimes> {
+    pub(crate) fn each_variant_times_mut(&mut self) -> impl Iterator<Item = &mut RequestTimes> {
         self.0.iter_mut().map(|(_, figures)| &mut figures.times)
     }
 
@@ -89,11 +89,11 @@ mod tests {
     #[test]
     fn variants_without_number_have_their_figures_together() {
         let finished = FinishedRequest {
-            target: 0,
+            target_index: 0,
             outcome: Ok(200),
             due: 0,
             sent_at: Some(1),
-            first_byte: None,
+            first_response_byte_at: None,
             end: 3,
             bytes_in: 0,
             bytes_out: 0,

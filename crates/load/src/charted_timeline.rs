@@ -39,11 +39,11 @@ pub struct TimelineRow {
     /// The sum of the end instants in the interval, each from the row's start, in nanoseconds.
     ended_ns: i128,
     /// The response times of the requests that were *due* in the interval, good and bad.
-    pub response: Distribution,
+    pub response_times: Distribution,
     /// The service times, by the real send; empty unless an HDR log filled it.
-    pub service: Distribution,
+    pub service_times: Distribution,
     /// The send lag; empty unless an HDR log filled it.
-    pub lag: Distribution,
+    pub send_lags: Distribution,
 }
 
 impl Default for Timeline {
@@ -55,7 +55,7 @@ impl Default for Timeline {
 impl Timeline {
     /// Adds one answered request: offered when it was due, good or bad when it ended.
     pub fn add_record(&mut self, record: &Record) {
-        let (due, ended) = (record.timestamp.unix_ns(), record.end_unix_ns());
+        let (due, ended) = (record.due_timestamp.unix_ns(), record.end_unix_ns());
         // Room for both is made first, because each may double the width.
         self.make_room(due);
         self.make_room(ended);
@@ -63,7 +63,7 @@ impl Timeline {
         let row = self.row_mut(due);
         row.offered += 1;
         row.due_ns += due.rem_euclid(width);
-        row.response.record(record.latency_ns);
+        row.response_times.record(record.latency_ns);
         let row = self.row_mut(ended);
         row.ended_ns += ended.rem_euclid(width);
         let outcome = if record.is_success() { &mut row.good } else { &mut row.errors };
@@ -142,7 +142,7 @@ impl Timeline {
 
     /// Returns the mean number of requests in flight in each row: due and not yet ended (Little's law, exact for any width of the
     /// rows). Requires that the rows were filled by [`Timeline::add_record`].
-    pub fn in_flight(&self) -> impl Iterator<Item = f64> {
+    pub fn mean_in_flight_by_row(&self) -> impl Iterator<Item = f64> {
         let width = self.width_ns;
         self.rows().scan(0_i128, move |open, row| {
             let before = *open;
@@ -172,9 +172,9 @@ impl TimelineRow {
         self.errors += other.errors;
         self.due_ns += other.due_ns;
         self.ended_ns += other.ended_ns;
-        self.response.merge(&other.response);
-        self.service.merge(&other.service);
-        self.lag.merge(&other.lag);
+        self.response_times.merge(&other.response_times);
+        self.service_times.merge(&other.service_times);
+        self.send_lags.merge(&other.send_lags);
     }
 }
 
@@ -185,7 +185,7 @@ mod tests {
 
     fn answered(at_ms: i64, latency_ms: i64, code: u16) -> Record {
         Record {
-            timestamp: ZonedTimestamp::from_unix_ns(at_ms * 1_000_000, Zone::Utc),
+            due_timestamp: ZonedTimestamp::from_unix_ns(at_ms * 1_000_000, Zone::Utc),
             latency_ns: latency_ms * 1_000_000,
             code,
             ..Record::default()
@@ -208,13 +208,13 @@ mod tests {
         let mut timeline = Timeline::default();
         // From 50 ms on a request every 10 ms, each in the air for 25 ms: two and a half at a time.
         (0..1000).for_each(|i| timeline.add_record(&answered(50 + i * 10, 25, 200)));
-        let means: Vec<f64> = timeline.in_flight().collect();
+        let means: Vec<f64> = timeline.mean_in_flight_by_row().collect();
         // Six requests with all of their 25 ms, one with 15, one with 5, in 125 ms.
         assert!((means[0] - 170.0 / 125.0).abs() < 1e-9, "{means:?}");
         for _ in 0..3 {
-            let steady: Vec<f64> = timeline.in_flight().skip(1).take(8).collect();
+            let steady: Vec<f64> = timeline.mean_in_flight_by_row().skip(1).take(8).collect();
             assert!(steady.iter().all(|mean| (mean - 2.5).abs() < 0.11), "{steady:?}");
-            let area: f64 = timeline.in_flight().sum::<f64>() * timeline.width_seconds();
+            let area: f64 = timeline.mean_in_flight_by_row().sum::<f64>() * timeline.width_seconds();
             assert!((area - 25.0).abs() < 1e-6, "{area}");
             timeline.double_row_width();
         }
@@ -227,7 +227,7 @@ mod tests {
         (0..100_000).rev().for_each(|second| timeline.add_record(&answered(second * 1000, 1, 200)));
         assert!(timeline.span_rows() <= MAX_ROWS, "{}", timeline.span_rows());
         assert_eq!(timeline.rows().flatten().map(|row| row.offered).sum::<u64>(), 100_000);
-        assert_eq!(timeline.rows().flatten().map(|row| row.response.count()).sum::<u64>(), 100_000);
+        assert_eq!(timeline.rows().flatten().map(|row| row.response_times.count()).sum::<u64>(), 100_000);
         assert!((timeline.width_seconds() - 128.0).abs() < f64::EPSILON);
     }
 
@@ -249,7 +249,7 @@ mod tests {
         }
         even.merge(&odd);
         let counts = |timeline: &Timeline| {
-            timeline.rows().map(|row| row.map_or(0, |row| row.response.count())).collect::<Vec<_>>()
+            timeline.rows().map(|row| row.map_or(0, |row| row.response_times.count())).collect::<Vec<_>>()
         };
         assert_eq!(counts(&even), counts(&all));
     }

@@ -46,7 +46,7 @@ impl RunClock {
 
     /// Converts an instant of the wall clock, in nanoseconds since the Unix epoch, to this clock's time. Returns the difference
     /// as an error if the instant is before `soonest`.
-    pub(crate) fn at_unix(&self, unix_ns: i64, soonest: Nanos) -> Result<Nanos, Duration> {
+    pub(crate) fn run_time_of_unix_ns(&self, unix_ns: i64, soonest: Nanos) -> Result<Nanos, Duration> {
         let before = self.unix_ns(soonest);
         match u64::try_from(unix_ns.saturating_sub(before)) {
             Ok(rest) => Ok(soonest.saturating_add(rest)),
@@ -70,7 +70,7 @@ impl RunClock {
 
     /// Converts a stamp of the wall clock to this clock's time. The function reads the wall clock for each stamp, so that earlier
     /// steps of that clock do not matter. A delay of this thread between its two readings makes the instant later, never earlier.
-    pub(crate) fn at_wall(&self, stamp: KernelReceiveWallTime) -> Option<Nanos> {
+    pub(crate) fn run_time_of_kernel_stamp(&self, stamp: KernelReceiveWallTime) -> Option<Nanos> {
         let wall = clock_gettime(ClockId::Realtime);
         let now = self.now();
         now.checked_sub(KernelReceiveWallTime::new(wall.tv_sec, wall.tv_nsec)?.0.checked_sub(stamp.0)?)

@@ -12,7 +12,7 @@ use crate::request_failure_reason::{OutcomeClass, RequestFault};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CompletedRequest {
     /// The index of its target in the list; 0 for targets that are read during the run.
-    pub target: usize,
+    pub target_index: usize,
     /// The time when the request was due.
     pub due: Nanos,
     /// The time when the request's first byte left; none if the request ended before that.
@@ -25,7 +25,7 @@ pub struct CompletedRequest {
     /// The status of the complete response, or the reason why there is none.
     pub outcome: Result<u16, RequestFault>,
     /// Bytes of the response body.
-    pub bytes_in: u64,
+    pub response_body_bytes: u64,
     /// The number of retries after the request's connection had been closed.
     pub retries: u32,
     /// The connection that carried the request last; `None` if the request had none.

@@ -44,7 +44,7 @@ pub struct RunConfig {
     pub threads: usize,
     /// A thread busy-polls if it waits for less than this time.
     #[serde(rename = "busy_poll_seconds", with = "crate::duration_json")]
-    pub busy_poll: Nanos,
+    pub busy_poll_max_wait: Nanos,
     /// The length of an interval.
     #[serde(rename = "interval_seconds", with = "crate::duration_json")]
     pub interval: Nanos,
@@ -110,16 +110,16 @@ impl RunConfig {
             stages,
             arrivals,
             shard: plan.load.shard.to_string(),
-            duration: bound(plan.load.until.stop_time),
-            requests: bound(plan.load.until.hits),
+            duration: bound(plan.load.stop_condition.stop_time),
+            requests: bound(plan.load.stop_condition.max_requests),
             warm_up: nanos(plan.load.warm_up),
             max_in_flight: plan.load.in_flight.limit,
             on_saturation: match plan.load.in_flight.on_saturation {
                 SaturationPolicy::Queue => "queue",
                 SaturationPolicy::Drop => "drop",
             },
-            threads: plan.session.threads,
-            busy_poll: nanos(plan.session.busy_poll),
+            threads: plan.session.max_threads,
+            busy_poll_max_wait: nanos(plan.session.busy_poll_max_wait),
             interval: nanos(plan.load.interval),
             transport: ReportedTransport::of(&plan.session.transport),
         }
@@ -131,11 +131,11 @@ impl ReportedTransport {
         Self {
             timeout: travel.timeout.map(nanos),
             deadline: travel.deadline.map(nanos),
-            redirects: travel.redirects,
+            redirects: travel.max_redirects,
             retries: travel.retries_enabled,
             keep_alive: travel.keep_alive,
             connections: Some(travel.max_connections).filter(|&most| most != usize::MAX),
-            requests_per_connection: bound(travel.requests_per_connection),
+            requests_per_connection: bound(travel.max_requests_per_connection),
             max_connection_age: travel.max_connection_age.map(nanos),
             http2: travel.http2.over_tls,
             h2c: travel.http2.prior_knowledge,

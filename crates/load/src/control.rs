@@ -319,7 +319,7 @@ impl Control {
     }
 
     /// Changes the rate from `from` on, which may be in the past. Generators that change at the same instant go on sending shards
-    /// of one schedule. A sender that learns of the change [too late](Self::lateness_of_change) still applies it from `from` on,
+    /// of one schedule. A sender that learns of the change [too late](Self::lateness_if_changed_from) still applies it from `from` on,
     /// so that each request is sent exactly once: requests that were due since then are late.
     #[must_use]
     pub fn set_rate_from(&self, from: Nanos, rate: RequestRate) -> bool {
@@ -340,7 +340,7 @@ impl Control {
 
     /// Returns the time by which a change from `from` on would be late; 0 if it is in time.
     #[must_use]
-    pub fn lateness_of_change(&self, from: Nanos) -> Nanos {
+    pub fn lateness_if_changed_from(&self, from: Nanos) -> Nanos {
         self.earliest_change_time().saturating_sub(from)
     }
 
@@ -451,9 +451,9 @@ impl Control {
 /// The state of a run whose senders are on other machines. Its [`Control`] works like that of a local run and sends each change
 /// through a channel.
 #[derive(Debug, Clone)]
-pub struct RemoteControl(Arc<ControlState>);
+pub struct RemoteSendersRunState(Arc<ControlState>);
 
-impl RemoteControl {
+impl RemoteSendersRunState {
     /// Makes the control state of a load that begins when `clock` shows `at`. Each change is sent `notice` before it takes
     /// effect.
     #[must_use]
@@ -476,7 +476,7 @@ impl RemoteControl {
     }
 
     /// Publishes the gauges of all senders: requests in flight, connections, outcomes, and the outcomes that are not good.
-    pub fn publish(&self, in_flight: usize, connections: usize, done: u64, errors: u64) {
+    pub fn publish_sender_gauges(&self, in_flight: usize, connections: usize, done: u64, errors: u64) {
         if let Some(gauges) = self.0.gauges.first() {
             gauges.publish(in_flight, connections, done, errors);
         }
@@ -508,7 +508,7 @@ mod tests {
         let schedule = Schedule::constant(rate(100), ArrivalSpacing::Constant);
         let load = LoadSpec::new(ArrivalModel::Open(schedule), 10);
         let (changes, told) = channel();
-        let run = RemoteControl::new(&load, RunClock::start(), 0, SECOND, changes);
+        let run = RemoteSendersRunState::new(&load, RunClock::start(), 0, SECOND, changes);
         let control = run.control();
         assert!(control.set_rate(rate(200)));
         let Ok(RemoteCommand::Rate(_, from)) = told.try_recv() else { panic!("told") };
@@ -521,7 +521,7 @@ mod tests {
         control.drain();
         control.abort();
         assert_eq!([told.try_recv(), told.try_recv()], [Ok(RemoteCommand::Drain), Ok(RemoteCommand::Abort)]);
-        run.publish(3, 4, 5, 1);
+        run.publish_sender_gauges(3, 4, 5, 1);
         assert_eq!(
             (control.in_flight(), control.connections(), control.completed_and_errors()),
             (3, 4, (5, 1))

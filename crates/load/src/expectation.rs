@@ -70,7 +70,7 @@ impl Expectation {
 
     /// Returns the error text for a response that fails the condition, such as `body lacks "ok"`.
     #[must_use]
-    pub fn failure(&self) -> &str {
+    pub fn failure_message(&self) -> &str {
         &self.failure
     }
 

@@ -33,24 +33,24 @@ pub(crate) enum RequestRef {
 /// One request, from the time when the schedule returns it to its outcome.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
-    pub(crate) arrival: Arrival,
+    pub(crate) scheduled_arrival: Arrival,
     pub(crate) request: RequestRef,
     /// The request that was sent first, if a redirect was followed.
     pub(crate) original_request: Option<RequestRef>,
     /// The index of its target in the statistics.
-    pub(crate) target: usize,
+    pub(crate) target_index: usize,
     /// The time by which this machine sent the request late.
     pub(crate) generator_lag: Nanos,
     /// The time when the first byte of the request left.
     pub(crate) sent_at: Option<Nanos>,
-    pub(crate) first_byte: Option<Nanos>,
+    pub(crate) first_response_byte_at: Option<Nanos>,
     /// The connection that carried it last, if the run keeps connection timings.
     pub(crate) connection_timings: Option<ConnectionTimings>,
     /// The time when the request is given up.
     pub(crate) expires: Nanos,
     /// The number of the trial that it belongs to.
     trial: u64,
-    pub(crate) location: RequestLocation,
+    pub(crate) transport_location: RequestLocation,
     pub(crate) redirects: u32,
     /// The number of retries.
     pub(crate) retries: u32,
@@ -69,15 +69,16 @@ struct Slot {
 impl InFlightRequest {
     /// Records the arrival of the first byte of the response.
     #[inline]
-    pub(crate) fn begin_answer(&mut self, at: ArrivalTime) {
-        let sent = self.sent_at.unwrap_or(at.seen);
-        self.first_byte.get_or_insert(at.for_request_sent_at(sent));
+    pub(crate) fn record_first_byte(&mut self, at: ArrivalTime) {
+        let sent = self.sent_at.unwrap_or(at.read_at);
+        self.first_response_byte_at.get_or_insert(at.for_request_sent_at(sent));
     }
 
     /// Returns the time when the response was complete.
     #[inline]
-    pub(crate) fn end_of_answer(&self, at: ArrivalTime) -> Nanos {
-        at.for_request_sent_at(self.sent_at.unwrap_or(at.seen)).max(self.first_byte.unwrap_or(0))
+    pub(crate) fn response_end_time(&self, at: ArrivalTime) -> Nanos {
+        at.for_request_sent_at(self.sent_at.unwrap_or(at.read_at))
+            .max(self.first_response_byte_at.unwrap_or(0))
     }
 }
 
@@ -123,9 +124,11 @@ impl InFlightTable {
         let entry = &mut self.slots[slot as usize];
         entry.used = true;
         let flight = &mut entry.flight;
-        (flight.arrival, flight.request, flight.original_request, flight.target) = (hit, which, None, target);
-        (flight.expires, flight.location, flight.trial) = (expires, RequestLocation::Nowhere, self.trial);
-        (flight.sent_at, flight.first_byte, flight.connection_timings) = (None, None, None);
+        (flight.scheduled_arrival, flight.request, flight.original_request, flight.target_index) =
+            (hit, which, None, target);
+        (flight.expires, flight.transport_location, flight.trial) =
+            (expires, RequestLocation::Nowhere, self.trial);
+        (flight.sent_at, flight.first_response_byte_at, flight.connection_timings) = (None, None, None);
         (flight.redirects, flight.retries) = (0, 0);
         let generation = entry.generation;
         self.link(slot);
@@ -134,17 +137,17 @@ impl InFlightTable {
 
     fn grow(&mut self) -> u32 {
         let flight = InFlightRequest {
-            arrival: Arrival { seq: 0, due: 0 },
+            scheduled_arrival: Arrival { seq: 0, due: 0 },
             request: RequestRef::Listed(0),
             original_request: None,
-            target: 0,
+            target_index: 0,
             generator_lag: 0,
             sent_at: None,
-            first_byte: None,
+            first_response_byte_at: None,
             connection_timings: None,
             expires: 0,
             trial: 0,
-            location: RequestLocation::Nowhere,
+            transport_location: RequestLocation::Nowhere,
             redirects: 0,
             retries: 0,
             answer: ReceivedResponse::default(),
@@ -192,7 +195,7 @@ impl InFlightTable {
     }
 
     /// Returns a request that has expired by `now`.
-    pub(crate) fn expired(&self, now: Nanos) -> Option<InFlightKey> {
+    pub(crate) fn next_expired(&self, now: Nanos) -> Option<InFlightKey> {
         self.first_to_expire().filter(|_| self.first_expiry() <= now)
     }
 
@@ -256,7 +259,7 @@ mod tests {
         for expires in [5, 3, 9, 3, 1, 7] {
             add(&mut flights, expires);
         }
-        assert_eq!(flights.expired(0), None);
+        assert_eq!(flights.next_expired(0), None);
         assert_eq!(flights.first_expiry(), 1);
         assert_eq!(drain(&mut flights), [1, 3, 3, 5, 7, 9]);
         assert_eq!((flights.len(), flights.first_expiry()), (0, Nanos::MAX));

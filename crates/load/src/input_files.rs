@@ -64,7 +64,7 @@ impl InputFiles {
     ///
     /// # Errors
     /// Standard input cannot be read.
-    pub fn stdin(&self) -> io::Result<Box<dyn BufRead + Send>> {
+    pub fn open_stdin(&self) -> io::Result<Box<dyn BufRead + Send>> {
         let Some(kept) = &self.0 else { return Ok(Box::new(BufReader::new(stdin()))) };
         let mut bytes = Vec::new();
         stdin().read_to_end(&mut bytes)?;

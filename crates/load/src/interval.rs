@@ -6,20 +6,20 @@
 //!
 //! A [`CompactInterval`] holds an interval where there is little room, such as in the log of a pod.
 
-mod brief;
+mod compact_interval;
 
 use std::iter::Peekable;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::brief::CompactInterval;
+pub use self::compact_interval::CompactInterval;
 
 use crate::clock::Nanos;
 use crate::stats::LoadStats;
 
 /// The figures of one interval of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "brief::IntervalJson")]
+#[serde(try_from = "compact_interval::IntervalJson")]
 pub struct IntervalStats {
     /// The start of the interval, counted from the start of the run.
     #[serde(rename = "start_seconds", with = "crate::duration_json")]
@@ -33,12 +33,12 @@ pub struct IntervalStats {
 
 /// The error of intervals that do not follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an interval begins at {found} ns, but the interval before it ends at {expected} ns")]
+#[error("an interval begins at {found_start} ns, but the interval before it ends at {expected_start} ns")]
 pub struct IntervalGap {
     /// The expected start of the next interval.
-    pub expected: Nanos,
+    pub expected_start: Nanos,
     /// The real start of the next interval.
-    pub found: Nanos,
+    pub found_start: Nanos,
 }
 
 impl IntervalStats {
@@ -48,7 +48,7 @@ impl IntervalStats {
     /// [`IntervalGap`] if `next` does not start at the end of this interval, or ends before it starts; nothing was added then.
     pub fn extend(&mut self, next: &Self) -> Result<(), IntervalGap> {
         if next.from != self.to || next.to < next.from {
-            return Err(IntervalGap { expected: self.to, found: next.from });
+            return Err(IntervalGap { expected_start: self.to, found_start: next.from });
         }
         self.to = next.to;
         self.stats.merge(&next.stats);
@@ -147,11 +147,11 @@ mod tests {
         let first_byte = sent.filter(|_| outcome.is_ok()).map(|sent| sent + took / 2);
         let (target, end) = (random.usize(..70), sent.unwrap_or(due) + took + random.u64(..1000));
         FinishedRequest {
-            target,
+            target_index: target,
             outcome,
             due,
             sent_at: sent,
-            first_byte,
+            first_response_byte_at: first_byte,
             end,
             bytes_in: random.u64(..99),
             bytes_out: 7,
@@ -160,7 +160,7 @@ mod tests {
 
     fn count(stats: &mut LoadStats, finished: &FinishedRequest, schedule_end: Nanos) {
         if let Err(RequestFault::WrongAnswer(_)) = finished.outcome {
-            stats.wrong_answers.record(["a", "b"][finished.target % 2], 1);
+            stats.wrong_answers.record(["a", "b"][finished.target_index % 2], 1);
             stats.wrong_answer_statuses.record(200, 1);
         }
         stats.record_finished(finished);
@@ -173,7 +173,7 @@ mod tests {
             stats.send_lag.record(sent - finished.due);
             stats.generator_lag.record(sent - finished.due);
         }
-        stats.connections += u64::from(finished.target == 3);
+        stats.connections += u64::from(finished.target_index == 3);
         stats.saturated_time += finished.end % 7;
     }
 
@@ -221,7 +221,7 @@ mod tests {
     fn a_hole_in_a_generators_intervals_is_not_bridged() {
         let interval = |from, to| IntervalStats { from, to, ..IntervalStats::default() };
         let gap = merge(vec![vec![interval(0, 1)], vec![interval(0, 1), interval(2, 3)]]).unwrap_err();
-        assert_eq!(gap, IntervalGap { expected: 1, found: 2 });
+        assert_eq!(gap, IntervalGap { expected_start: 1, found_start: 2 });
         assert!(merge(vec![vec![interval(1, 2)]]).is_err(), "the start is missing");
     }
 

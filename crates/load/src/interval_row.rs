@@ -17,7 +17,7 @@ pub struct RunInfo {
     /// The target of the requests.
     pub target: String,
     /// The arrivals of the requests.
-    pub load: String,
+    pub load_description: String,
     /// The end of the schedule, if it has one.
     pub end: Option<Nanos>,
     /// The number of requests after which the run ends, if there is such a limit.
@@ -29,7 +29,7 @@ pub struct RunInfo {
     /// True if the rate can be changed here.
     pub steerable: bool,
     /// The end of the warm-up; requests that are due before it are not counted.
-    pub warm_up: Nanos,
+    pub warm_up_end: Nanos,
 }
 
 /// The state of a run at one moment.
@@ -109,11 +109,11 @@ impl LiveRow {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LatencyBreakdown {
     /// The time from the intended instant to the end.
-    pub response: Quantiles,
+    pub response_time: Quantiles,
     /// The time from the send to the end.
-    pub service: Quantiles,
+    pub service_time: Quantiles,
     /// The time from the intended instant to the send.
-    pub lag: Quantiles,
+    pub send_lag: Quantiles,
 }
 
 /// A distribution in five numbers.
@@ -193,7 +193,7 @@ impl LiveRowBuilder {
             length,
             offered_rate: due.map(per_second),
             achieved_rate: per_second(stats.ended_after_send_count()),
-            goodput: per_second(stats.good()),
+            goodput: per_second(stats.good_count()),
             latencies: three(&times, &stats.send_lag),
             run_latencies: three(&self.times, &self.lag),
             total_sent: self.sent,
@@ -209,7 +209,7 @@ impl LiveRowBuilder {
             .filter(|(status, _)| OutcomeClass::of_status(*status) != OutcomeClass::Good);
         let statuses = statuses.map(|(status, count)| (status.to_string(), count));
         let faults = stats.failures.iter().enumerate().filter(|(_, count)| **count > 0);
-        let faults = faults.map(|(kind, count)| (RequestFault::name(kind).to_owned(), *count));
+        let faults = faults.map(|(kind, count)| (RequestFault::name_of_kind(kind).to_owned(), *count));
         let fresh: BTreeMap<String, u64> = statuses.chain(faults).collect();
         for (kind, count) in &fresh {
             *self.errors.entry(kind.clone()).or_default() += count;
@@ -230,9 +230,9 @@ impl LiveRowBuilder {
 
 fn three(times: &RequestTimes, lag: &LatencyHistogram) -> LatencyBreakdown {
     LatencyBreakdown {
-        response: (&times.response_time).into(),
-        service: (&times.service_time).into(),
-        lag: lag.into(),
+        response_time: (&times.response_time).into(),
+        service_time: (&times.service_time).into(),
+        send_lag: lag.into(),
     }
 }
 
@@ -275,11 +275,11 @@ mod tests {
             let outcome = if answer == 0 { Ok(503) } else { Ok(200) };
             let (target, due, sent, first_byte) = (0, 0, Some(1_000), None);
             stats.record_finished(&FinishedRequest {
-                target,
+                target_index: target,
                 outcome,
                 due,
                 sent_at: sent,
-                first_byte,
+                first_response_byte_at: first_byte,
                 end: 9_000,
                 bytes_in: 1,
                 bytes_out: 0,
@@ -305,7 +305,7 @@ mod tests {
         let late = row(20, 50, 300).unwrap();
         assert_eq!((late.length, late.achieved_rate, late.goodput), (SECOND * 3 / 2, 200.0, 299.0 / 1.5));
         assert_eq!((late.total_sent, late.total_completed, late.total_failed()), (500, 500, 21));
-        assert_eq!((late.latencies.response.count, late.run_latencies.response.count), (300, 500));
+        assert_eq!((late.latencies.response_time.count, late.run_latencies.response_time.count), (300, 500));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub enum ProfileError {
     Stage(String),
     /// A word in the stage is not a valid rate or duration.
     #[error("{stage:?}: {reason}")]
-    Word {
+    RateOrDuration {
         /// The stage.
         stage: String,
         /// The mistake.
@@ -145,7 +145,7 @@ fn is_nothing(word: &str) -> bool {
 }
 
 fn bad_word(sentence: &str, reason: RateParseError) -> ProfileError {
-    ProfileError::Word { stage: sentence.to_owned(), reason }
+    ProfileError::RateOrDuration { stage: sentence.to_owned(), reason }
 }
 
 fn sense(sentence: &str, reason: &'static str) -> ProfileError {

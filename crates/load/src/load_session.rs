@@ -2,7 +2,7 @@
 //! other.
 //!
 //! The caller (the tool's `attack`, the search methods) describes a [`SessionSetup`], opens a [`LoadSession`], and starts each
-//! [`LoadSpec`] as a [`LoadTrial`]; [`start`] does all of it for a single trial. [`crate::plan`] has the settings,
+//! [`LoadSpec`] as a [`LoadTrial`]; [`start_single_trial`] does all of it for a single trial. [`crate::plan`] has the settings,
 //! [`crate::sender_threads`] the threads and their connections, and [`crate::trial`] the measurements of a trial.
 
 use std::collections::HashMap;
@@ -52,7 +52,10 @@ pub enum TrialStartError {
 ///
 /// # Errors
 /// [`TrialStartError`]; nothing has been sent then.
-pub fn start(plan: RunPlan, results: Option<ResultsOutput>) -> Result<LoadTrial<'static>, TrialStartError> {
+pub fn start_single_trial(
+    plan: RunPlan,
+    results: Option<ResultsOutput>,
+) -> Result<LoadTrial<'static>, TrialStartError> {
     let (setup, load) = plan.split();
     let mut session = LoadSession::open(setup)?;
     let course = session.begin(&load, results)?;
@@ -92,7 +95,13 @@ impl LoadSession {
     /// # Errors
     /// [`TrialStartError::System`].
     pub fn open(setup: SessionSetup) -> Result<Self, TrialStartError> {
-        let SessionSetup { source, transport: travel, framing: style, threads, busy_poll } = setup;
+        let SessionSetup {
+            source,
+            transport: travel,
+            framing: style,
+            max_threads: threads,
+            busy_poll_max_wait: busy_poll,
+        } = setup;
         if let Some(config) = travel.tls.as_ref().filter(|_| source.may_need_tls()) {
             tls::seed_random(config);
         }
@@ -104,7 +113,7 @@ impl LoadSession {
             size: threads.min(travel.max_connections).max(1),
             clock,
             known,
-            listed: source.listed(),
+            listed: source.listed_requests(),
             travel: &travel,
             making: making(&travel, Arc::clone(&dial)),
             questions: origin_resolution::spawn(dial)?,
@@ -125,10 +134,10 @@ impl LoadSession {
         let (reply, standing) = channel();
         let by = self.clock.now().saturating_add(nanos(self.travel.timeout.unwrap_or(WARMING)));
         for (index, hand) in self.hands.iter().enumerate() {
-            let connections = share(each, index, self.hands.len());
+            let connections = thread_share(each, index, self.hands.len());
             if !hand.send(SenderCommand::Warm {
                 connections,
-                answer: ReplyChannel { reply: reply.clone(), deadline: by },
+                answer: ReplyChannel { reply_sender: reply.clone(), deadline: by },
             }) {
                 return Err(TrialStartError::SenderDied);
             }
@@ -156,7 +165,7 @@ impl LoadSession {
 
     /// Returns the sum of the figures of all ended trials, including those that were dropped.
     #[must_use]
-    pub fn total(&self) -> &LoadStats {
+    pub fn total_stats(&self) -> &LoadStats {
         &self.total
     }
 
@@ -176,35 +185,37 @@ impl LoadSession {
         let hands = &self.hands[..self.hands.len().min(load.in_flight.limit).max(1)];
         let soonest = self.clock.now() + nanos(MUSTER) * hands.len() as u64;
         let begins = match load.start_unix_ns {
-            Some(at) => self.clock.at_unix(at, soonest).map_err(TrialStartError::Late)?,
+            Some(at) => self.clock.run_time_of_unix_ns(at, soonest).map_err(TrialStartError::Late)?,
             None => soonest,
         };
         let clock = self.clock.starting_at(begins);
         let wakers: Vec<_> = hands.iter().map(SenderThread::waker).collect();
         let shared = Arc::new(ControlState::new(load, wakers.clone(), clock));
-        let records_carriage = results.as_ref().is_some_and(|results| results.connection_timings);
+        let records_carriage = results.as_ref().is_some_and(|results| results.write_connection_timings);
         let keep = CaptureOptions {
-            location: self.travel.redirects.is_some(),
-            record_body_limit: kept_of_bodies(results.as_ref(), load.samples_per_outcome),
-            connection_timings: records_carriage || load.per_request_outcomes,
+            keep_location: self.travel.max_redirects.is_some(),
+            record_body_limit: kept_of_bodies(results.as_ref(), load.max_samples_per_outcome),
+            keep_connection_timings: records_carriage || load.report_each_request,
         };
         let max_body = results.as_ref().map_or(0, |results| results.max_body);
-        let warn_of_cut_body = results.as_ref().and_then(|results| results.warn_of_cut_body);
+        let warn_of_cut_body = results.as_ref().and_then(|results| results.cut_body_callback);
         let writer =
             results.map(|results| RecordWriter::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
         let rules = load.sender_config(&self.travel, self.busy_poll, begins);
         let mut parts =
             SenderTaskBuilder::new(hands.len(), load, rules, keep, (self.clock, Arc::clone(&shared)));
         self.trials += 1;
-        parts.trial = self.trials;
+        parts.trial_number = self.trials;
         parts.set_record_contents(max_body, records_carriage, warn_of_cut_body);
-        parts.record_sender = writer.as_ref().map(|writer| (writer.batches.clone(), writer.on_slow_output));
+        parts.record_sender =
+            writer.as_ref().map(|writer| (writer.batch_sender.clone(), writer.on_slow_output));
         // The source is taken last: an input is used up by it, and a load that came too late may be started again.
         let source = next(&mut self.source)?;
         let (supplies, exhausted) = split_source(source, &self.style, load.shard, &wakers)?;
         for (hand, supply) in hands.iter().zip(supplies) {
-            if !hand.send(SenderCommand::Trial(Box::new(parts.next(supply.starting_at(load.first_request)))))
-            {
+            if !hand.send(SenderCommand::Trial(Box::new(
+                parts.next(supply.starting_at(load.first_request_index)),
+            ))) {
                 shared.issue_command(RunCommand::Abort, RunStopReason::Commanded);
                 return Err(TrialStartError::SenderDied);
             }
@@ -213,8 +224,8 @@ impl LoadSession {
         let beforehand =
             LoadStats { lookup: std::mem::take(&mut self.lookups), ..*LoadStats::preallocated() };
         let mut course = TrialState::new(load, parts, (shared, clock), beforehand);
-        course.writer_result = writer.map(|writer| writer.result_receiver);
-        course.input_end = exhausted;
+        course.writer_result_receiver = writer.map(|writer| writer.result_receiver);
+        course.input_end_receiver = exhausted;
         Ok(course)
     }
 }
@@ -262,11 +273,11 @@ impl SenderThreadBuilder<'_> {
     fn limits(&self, index: usize) -> ConnectionLimits {
         let travel = self.travel;
         ConnectionLimits {
-            connections: share(travel.max_connections, index, self.size),
-            idle: share(travel.max_idle_connections, index, self.size),
-            requests: travel.requests_per_connection,
+            connections: thread_share(travel.max_connections, index, self.size),
+            max_idle: thread_share(travel.max_idle_connections, index, self.size),
+            requests: travel.max_requests_per_connection,
             age: travel.max_connection_age.map_or(Nanos::MAX, nanos),
-            http2_connections: travel.http2.connections,
+            http2_connections: travel.http2.connections_per_origin_and_thread,
             opening_step_timeout: travel.timeout.map_or(Nanos::MAX, nanos),
             source_addresses: SourceAddresses::new(travel.source_addresses.clone(), index),
         }
@@ -274,12 +285,18 @@ impl SenderThreadBuilder<'_> {
 
     fn resolver(&self, waker: SenderWaker) -> RouteResolver {
         let (reply, replies) = channel();
-        RouteResolver { lookup_requests: self.questions.clone(), reply, replies, waker, pending_lookups: 0 }
+        RouteResolver {
+            lookup_request_sender: self.questions.clone(),
+            reply_sender: reply,
+            reply_receiver: replies,
+            waker,
+            pending_lookups: 0,
+        }
     }
 }
 
 /// Returns the share of a whole number for one of several threads; no limit stays no limit.
-pub(crate) fn share(whole: usize, index: usize, of: usize) -> usize {
+pub(crate) fn thread_share(whole: usize, index: usize, of: usize) -> usize {
     if whole == usize::MAX { whole } else { whole / of + usize::from(index < whole % of) }
 }
 

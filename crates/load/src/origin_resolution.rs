@@ -70,7 +70,7 @@ impl DialOptions {
     ///
     /// # Errors
     /// The reason why there is no address.
-    pub fn addresses(&self, origin: &Origin) -> Result<Vec<SocketAddr>, NameFault> {
+    pub fn resolve_tcp_addresses(&self, origin: &Origin) -> Result<Vec<SocketAddr>, NameFault> {
         let tcp = |address| if let PeerAddress::Tcp(address) = address { Some(address) } else { None };
         Ok(self.lookup(origin)?.into_iter().filter_map(tcp).collect())
     }
@@ -131,7 +131,7 @@ pub(crate) struct ResolvedOrigin {
     pub(crate) origin: Origin,
     /// The time of the request for the lookup.
     pub(crate) asked_at: Nanos,
-    pub(crate) found: LookupResult,
+    pub(crate) lookup_result: LookupResult,
 }
 
 /// A request for a lookup, and the channel for its result.
@@ -197,7 +197,7 @@ impl ResolverPool {
     fn answer(&self, LookupRequest { origin, asked_at: at, reply, waker }: LookupRequest) {
         let found = self.dial.lookup(&origin);
         // The receiver may have ended in the meantime.
-        let _ = reply.send(ResolvedOrigin { origin, asked_at: at, found });
+        let _ = reply.send(ResolvedOrigin { origin, asked_at: at, lookup_result: found });
         waker.wake();
     }
 }
@@ -213,8 +213,8 @@ mod tests {
         let origin = Origin { tls: false, host: "a.example".into(), port: 80, variant: None };
         let elsewhere = HashMap::from([(("a.example".to_owned(), 80), vec![("127.0.0.2".to_owned(), 81)])]);
         let dial = DialOptions { connect_to: elsewhere, ..DialOptions::default() };
-        assert_eq!(dial.addresses(&origin), Ok(vec![(Ipv4Addr::new(127, 0, 0, 2), 81).into()]));
+        assert_eq!(dial.resolve_tcp_addresses(&origin), Ok(vec![(Ipv4Addr::new(127, 0, 0, 2), 81).into()]));
         let dial = DialOptions { unix_socket: Some("/socket".into()), ..dial };
-        assert_eq!(dial.addresses(&origin), Ok(Vec::new()));
+        assert_eq!(dial.resolve_tcp_addresses(&origin), Ok(Vec::new()));
     }
 }

@@ -37,8 +37,8 @@ pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
 /// The default length of an interval.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The default for [`LoadSpec::grace`].
-pub const DEFAULT_LATE_SEND_GRACE: Duration = Duration::from_millis(100);
+/// The default for [`LoadSpec::late_send_time_after_end`].
+pub const DEFAULT_LATE_SEND_TIME_AFTER_END: Duration = Duration::from_millis(100);
 
 impl RunPlan {
     /// Makes a plan with one thread, up to 64 requests in flight, and the defaults of vegeta for everything else.
@@ -51,7 +51,7 @@ impl RunPlan {
     #[must_use]
     pub fn split(self) -> (SessionSetup, LoadSpec) {
         let Self { session: setup, load } = self;
-        (SessionSetup { threads: setup.threads.min(load.in_flight.limit), ..setup }, load)
+        (SessionSetup { max_threads: setup.max_threads.min(load.in_flight.limit), ..setup }, load)
     }
 }
 
@@ -65,10 +65,10 @@ pub struct SessionSetup {
     /// The framing of requests.
     pub framing: RequestFraming,
     /// The maximum number of sending threads; no more are started than there are connections to share.
-    pub threads: usize,
+    pub max_threads: usize,
     /// A thread busy-polls if it waits for less than this time, because a sleep ends late. Use 0 under a CPU quota, which busy
     /// polling uses up, and if no CPU is left for the target.
-    pub busy_poll: Duration,
+    pub busy_poll_max_wait: Duration,
 }
 
 impl SessionSetup {
@@ -79,8 +79,8 @@ impl SessionSetup {
             source,
             transport: TransportOptions::default(),
             framing: RequestFraming::default(),
-            threads: 1,
-            busy_poll: Duration::ZERO,
+            max_threads: 1,
+            busy_poll_max_wait: Duration::ZERO,
         }
     }
 }
@@ -94,13 +94,13 @@ pub struct LoadSpec {
     pub arrivals: ArrivalModel,
     /// The index in the session's list of the first request. A trial can so continue where the one before it ended. It has no
     /// effect on an input that is read during the run.
-    pub first_request: u64,
-    /// The part of the arrivals that this run sends. Rates, and the numbers in [`LoadSpec::until`], are those of the whole.
+    pub first_request_index: u64,
+    /// The part of the arrivals that this run sends. Rates, and the numbers in [`LoadSpec::stop_condition`], are those of the whole.
     pub shard: ScheduleShard,
     /// The start of the schedule, in nanoseconds since the Unix epoch. `None` starts at once.
     pub start_unix_ns: Option<i64>,
     /// The condition that stops sending, apart from the schedule's own end and from [`crate::control::Control`].
-    pub until: StopCondition,
+    pub stop_condition: StopCondition,
     /// The number of errors after which the trial ends.
     pub error_budget: Option<ErrorBudget>,
     /// The limit of requests in flight, and the treatment of further requests.
@@ -112,18 +112,18 @@ pub struct LoadSpec {
     pub warm_up: Duration,
     /// The time after the end of the schedule in which requests are sent that are late because of this machine. Requests that are
     /// late because the in-flight bound was reached are not sent after the end, so that the run ends on time.
-    pub grace: Duration,
+    pub late_send_time_after_end: Duration,
     /// The time for which late responses are awaited after the last request; requests in flight after that time are aborted.
     /// Without a value, each request is awaited until its own timeout.
     pub drain_timeout: Option<Duration>,
     /// True to fill [`crate::stats::LoadStats::outcomes`], which takes some nanoseconds per request.
-    pub by_outcome: bool,
+    pub collect_target_outcomes: bool,
     /// The maximum number of responses of each outcome that are kept in [`crate::stats::LoadStats::response_samples`]. Each costs
     /// a copy of its head and of the start of its body.
-    pub samples_per_outcome: usize,
+    pub max_samples_per_outcome: usize,
     /// True to report the outcome of each request ([`crate::stats::LoadStats::completed_requests`]). This takes a hundred bytes
     /// per request and as much time as filling a record.
-    pub per_request_outcomes: bool,
+    pub report_each_request: bool,
     /// The length of an interval of the figures; at least [`MIN_INTERVAL`].
     pub interval: Duration,
 }
@@ -135,19 +135,19 @@ impl LoadSpec {
         Self {
             name: String::new(),
             arrivals,
-            first_request: 0,
+            first_request_index: 0,
             shard: ScheduleShard::default(),
             start_unix_ns: None,
-            until: StopCondition::default(),
+            stop_condition: StopCondition::default(),
             error_budget: None,
             in_flight: InFlightLimit { limit: in_flight, on_saturation: SaturationPolicy::Queue },
             failure_pause: Duration::ZERO,
             warm_up: Duration::ZERO,
-            grace: DEFAULT_LATE_SEND_GRACE,
+            late_send_time_after_end: DEFAULT_LATE_SEND_TIME_AFTER_END,
             drain_timeout: None,
-            by_outcome: false,
-            samples_per_outcome: 0,
-            per_request_outcomes: false,
+            collect_target_outcomes: false,
+            max_samples_per_outcome: 0,
+            report_each_request: false,
             interval: DEFAULT_INTERVAL,
         }
     }
@@ -167,19 +167,19 @@ impl LoadSpec {
     ) -> SenderConfig {
         let closed = matches!(self.arrivals, ArrivalModel::Closed);
         SenderConfig {
-            begins,
+            trial_start: begins,
             max_in_flight: self.in_flight.limit,
             // In a closed loop nothing is due before there is room: what is dropped then has no end.
             on_saturation: if closed { SaturationPolicy::Queue } else { self.in_flight.on_saturation },
             timeout: travel.timeout.map_or(Nanos::MAX, nanos),
             deadline: travel.deadline.map_or(Nanos::MAX, nanos),
             end: self.end().saturating_add(begins),
-            grace: nanos(self.grace),
+            late_send_time_after_end: nanos(self.late_send_time_after_end),
             drain_timeout: self.drain_timeout.map_or(Nanos::MAX, nanos),
             client_pause_after_failure: if closed { nanos(self.failure_pause) } else { 0 },
-            redirects: travel.redirects,
+            max_redirects: travel.max_redirects,
             retries_enabled: travel.retries_enabled,
-            busy_poll: nanos(busy_poll),
+            busy_poll_max_wait: nanos(busy_poll),
             interval: nanos(self.interval.max(MIN_INTERVAL)),
         }
     }
@@ -190,22 +190,22 @@ impl LoadSpec {
             ArrivalModel::Closed => None,
             ArrivalModel::Open(schedule) => schedule.end(),
         };
-        planned.unwrap_or(Nanos::MAX).min(self.until.stop_time)
+        planned.unwrap_or(Nanos::MAX).min(self.stop_condition.stop_time)
     }
 
     /// Returns the settings of the accounting, in session time, for a trial that starts at `begins`.
     pub(crate) fn accounting_config(&self, begins: Nanos) -> AccountingConfig {
         AccountingConfig {
-            begins,
+            trial_start: begins,
             warm_up_end: nanos(self.warm_up).saturating_add(begins),
             schedule_end: self.end().saturating_add(begins),
             is_closed_loop: matches!(self.arrivals, ArrivalModel::Closed),
-            by_outcome: self.by_outcome,
+            collect_target_outcomes: self.collect_target_outcomes,
             max_body: 0,
-            warn_of_cut_body: None,
-            samples_per_outcome: self.samples_per_outcome,
-            per_request_outcomes: self.per_request_outcomes,
-            connection_timings: false,
+            cut_body_callback: None,
+            max_samples_per_outcome: self.max_samples_per_outcome,
+            report_each_request: self.report_each_request,
+            write_connection_timings: false,
             attack_name: self.name.clone(),
         }
     }
@@ -229,7 +229,7 @@ pub struct TransportOptions {
     /// The time limit for a complete response, counted from the intended instant.
     pub deadline: Option<Duration>,
     /// The maximum number of redirects to follow. `None` takes a redirect as the response.
-    pub redirects: Option<u32>,
+    pub max_redirects: Option<u32>,
     /// True if a request is sent again after the server closed its idle connection, or reported that it did not process the
     /// request.
     pub retries_enabled: bool,
@@ -240,7 +240,7 @@ pub struct TransportOptions {
     /// The maximum number of idle connections per origin.
     pub max_idle_connections: usize,
     /// The number of requests after which a connection is closed.
-    pub requests_per_connection: u64,
+    pub max_requests_per_connection: u64,
     /// The age after which a connection carries no more requests.
     pub max_connection_age: Option<Duration>,
     /// The source addresses, used in turn. If empty, the system chooses.
@@ -263,7 +263,7 @@ pub struct Http2Options {
     /// The maximum number of streams on one connection.
     pub max_streams: usize,
     /// The number of connections per origin and thread, as long as their streams suffice.
-    pub connections: usize,
+    pub connections_per_origin_and_thread: usize,
 }
 
 impl TransportOptions {
@@ -284,7 +284,12 @@ impl TransportOptions {
 
 impl Default for Http2Options {
     fn default() -> Self {
-        Self { over_tls: true, prior_knowledge: false, max_streams: 100, connections: 1 }
+        Self {
+            over_tls: true,
+            prior_knowledge: false,
+            max_streams: 100,
+            connections_per_origin_and_thread: 1,
+        }
     }
 }
 
@@ -293,12 +298,12 @@ impl Default for TransportOptions {
         Self {
             timeout: Some(Duration::from_secs(30)),
             deadline: None,
-            redirects: Some(10),
+            max_redirects: Some(10),
             retries_enabled: true,
             keep_alive: true,
             max_connections: usize::MAX,
             max_idle_connections: 10_000,
-            requests_per_connection: u64::MAX,
+            max_requests_per_connection: u64::MAX,
             max_connection_age: None,
             source_addresses: Vec::new(),
             dial: DialOptions::default(),
@@ -317,9 +322,9 @@ pub struct ResultsOutput {
     /// The maximum number of body bytes to keep in a record.
     pub max_body: usize,
     /// The function that is called with the length of each body that is longer than `max_body`, on any thread.
-    pub warn_of_cut_body: Option<fn(u64)>,
+    pub cut_body_callback: Option<fn(u64)>,
     /// True to write the timings of the connection into each record; gob has no place for them.
-    pub connection_timings: bool,
+    pub write_connection_timings: bool,
     /// The behaviour of a sender when the output is slower than the run.
     pub on_slow_output: SlowOutputPolicy,
 }

@@ -82,7 +82,7 @@ impl SenderWaker {
 }
 
 /// Returns the token of the socket that an event belongs to; `None` if the event belongs to no socket.
-pub(crate) fn token(event: &Event) -> Option<u64> {
+pub(crate) fn event_socket_token(event: &Event) -> Option<u64> {
     Some(event.data.u64()).filter(|&token| token < WAKE)
 }
 
@@ -117,7 +117,7 @@ impl EventPoller {
 
     /// Returns the time, and notes that the thread looked at the clock.
     #[inline]
-    pub(crate) fn check_time(&self) -> Nanos {
+    pub(crate) fn read_clock(&self) -> Nanos {
         let now = self.clock.now();
         self.lateness.look(now);
         now

@@ -85,7 +85,7 @@ impl ProxyRules {
     }
 
     /// Adds a header to CONNECT requests.
-    pub fn add_header(&mut self, name: &str, value: &str) {
+    pub fn add_connect_header(&mut self, name: &str, value: &str) {
         for proxy in [&mut self.http, &mut self.https].into_iter().flatten() {
             proxy.headers.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -141,7 +141,7 @@ impl HttpProxy {
     }
 
     /// Returns the header that a request without a tunnel carries to the proxy, with its line end; empty if there is none.
-    pub(crate) fn authorization(&self) -> &str {
+    pub(crate) fn authorization_header_line(&self) -> &str {
         &self.authorization
     }
 }
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_tunnel_is_asked_for_with_credentials_and_headers() {
         let mut proxies = environment("");
-        proxies.add_header("X-A", "b");
+        proxies.add_connect_header("X-A", "b");
         let asked =
             proxies.for_origin(&origin(true, "a", 443)).unwrap().connect_request(&origin(true, "a", 443));
         let expected =

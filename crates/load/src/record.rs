@@ -21,8 +21,8 @@ pub struct Record {
     /// The status code; 0 without a response.
     pub code: u16,
     /// The time when the request was due.
-    pub timestamp: ZonedTimestamp,
-    /// The time from [`Record::timestamp`] to the last byte of the response or to the failure. Signed because the formats are.
+    pub due_timestamp: ZonedTimestamp,
+    /// The time from [`Record::due_timestamp`] to the last byte of the response or to the failure. Signed because the formats are.
     pub latency_ns: i64,
     /// Bytes of the request body.
     pub bytes_out: u64,
@@ -31,7 +31,7 @@ pub struct Record {
     /// The error: a transport error, or the status line of a status outside 200..=399. It is empty if the request succeeded.
     pub error: String,
     /// The kept part of the response body.
-    pub body: Vec<u8>,
+    pub response_body: Vec<u8>,
     /// True if there is a body and it is empty, unlike an absent body. Go has an empty slice and nil, which JSON distinguishes.
     /// Never true beside a body.
     pub empty_body: bool,
@@ -40,7 +40,7 @@ pub struct Record {
     /// The request URL.
     pub url: String,
     /// The response headers; absent without a response.
-    pub headers: ResponseHeaders,
+    pub response_headers: ResponseHeaders,
     /// The connection that carried the request, if the run records connections. vegeta has no such field.
     pub connection: RecordedConnection,
 }
@@ -85,16 +85,16 @@ impl Record {
         self.attack.clear();
         self.seq = 0;
         self.code = 0;
-        self.timestamp = ZonedTimestamp::default();
+        self.due_timestamp = ZonedTimestamp::default();
         self.latency_ns = 0;
         self.bytes_out = 0;
         self.bytes_in = 0;
         self.error.clear();
-        self.body.clear();
+        self.response_body.clear();
         self.empty_body = false;
         self.method.clear();
         self.url.clear();
-        self.headers.clear();
+        self.response_headers.clear();
         self.connection = RecordedConnection::ConnectionNotRecorded;
     }
 
@@ -107,7 +107,7 @@ impl Record {
     /// Returns the time of the last byte, in nanoseconds since the Unix epoch.
     #[must_use]
     pub fn end_unix_ns(&self) -> i128 {
-        self.timestamp.unix_ns() + i128::from(self.latency_ns)
+        self.due_timestamp.unix_ns() + i128::from(self.latency_ns)
     }
 }
 
@@ -129,7 +129,7 @@ pub enum Zone {
     #[default]
     Utc,
     /// Seconds east of UTC. Zero is distinct from [`Zone::Utc`] only in gob, as in Go.
-    Offset(i32),
+    SecondsEast(i32),
 }
 
 impl Zone {
@@ -138,7 +138,7 @@ impl Zone {
     pub fn seconds_east(self) -> i32 {
         match self {
             Self::Utc => 0,
-            Self::Offset(seconds) => seconds,
+            Self::SecondsEast(seconds) => seconds,
         }
     }
 }
@@ -215,9 +215,9 @@ struct Entry {
 /// The kind of an entry: a value of a name, or a bare name without a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Value,
-    Empty,
-    Nil,
+    Valued,
+    EmptyList,
+    NilList,
 }
 
 impl ResponseHeaders {
@@ -255,12 +255,12 @@ impl ResponseHeaders {
 
     /// Adds a name with an empty list of values (`[]` in JSON), if it is not there yet.
     pub fn add_name_without_values(&mut self, name: &[u8]) {
-        self.push_bare(name, Kind::Empty);
+        self.push_bare(name, Kind::EmptyList);
     }
 
     /// Adds a name without even a list (Go's nil, `null` in JSON), if it is not there yet.
     pub fn add_name_with_nil_values(&mut self, name: &[u8]) {
-        self.push_bare(name, Kind::Nil);
+        self.push_bare(name, Kind::NilList);
     }
 
     fn push_bare(&mut self, name: &[u8], kind: Kind) {
@@ -278,8 +278,8 @@ impl ResponseHeaders {
         self.present = true;
         let start = self.text.len();
         self.text.extend_from_slice(name);
-        if name.iter().all(|&b| is_token(b)) {
-            canonicalise(&mut self.text[start..]);
+        if name.iter().all(|&b| is_token_byte(b)) {
+            canonicalise_header_name(&mut self.text[start..]);
         }
         self.finish(start, value);
     }
@@ -288,7 +288,7 @@ impl ResponseHeaders {
     fn finish(&mut self, start: usize, value: &[u8]) {
         let split = self.text.len();
         self.text.extend_from_slice(value);
-        self.insert(start, split, Kind::Value);
+        self.insert(start, split, Kind::Valued);
     }
 
     fn insert(&mut self, start: usize, split: usize, kind: Kind) {
@@ -305,7 +305,7 @@ impl ResponseHeaders {
 
     /// Returns every name and value, one pair per value.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let values = self.entries.iter().filter(|e| e.kind == Kind::Value);
+        let values = self.entries.iter().filter(|e| e.kind == Kind::Valued);
         values.map(|e| (&self.text[e.name..e.value], &self.text[e.value..e.end]))
     }
 
@@ -314,8 +314,8 @@ impl ResponseHeaders {
         let name = |e: &Entry| &self.text[e.name..e.value];
         self.entries.chunk_by(move |a, b| name(a) == name(b)).map(move |run| {
             // A bare name is the first entry of its name; values that came after it make it like any other name.
-            let values = &run[usize::from(run[0].kind != Kind::Value)..];
-            let nil = values.is_empty() && run[0].kind == Kind::Nil;
+            let values = &run[usize::from(run[0].kind != Kind::Valued)..];
+            let nil = values.is_empty() && run[0].kind == Kind::NilList;
             (name(&run[0]), (!nil).then(|| values.iter().map(|e| &self.text[e.value..e.end])))
         })
     }
@@ -349,13 +349,13 @@ impl fmt::Debug for ResponseHeaders {
 }
 
 /// True for a token character of RFC 9110 section 5.6.2.
-pub(crate) fn is_token(byte: u8) -> bool {
+pub(crate) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Changes a name to upper case at the start and after each hyphen, and to lower case elsewhere (Go's
 /// `textproto.CanonicalMIMEHeaderKey`).
-pub(crate) fn canonicalise(name: &mut [u8]) {
+pub(crate) fn canonicalise_header_name(name: &mut [u8]) {
     let mut upper = true;
     for byte in name {
         *byte = if upper { byte.to_ascii_uppercase() } else { byte.to_ascii_lowercase() };

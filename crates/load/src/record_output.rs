@@ -118,7 +118,7 @@ impl Recorder {
         let record = &mut batch.records[batch.used];
         fill(record);
         batch.used += 1;
-        batch.bodies += record.body.len();
+        batch.bodies += record.response_body.len();
         if batch.used == BATCH || batch.bodies >= BATCH_BODIES {
             self.flush();
         }
@@ -159,7 +159,7 @@ impl Recorder {
 
 /// The thread that writes records.
 pub(crate) struct RecordWriter {
-    pub(crate) batches: Sender<RecordBatch>,
+    pub(crate) batch_sender: Sender<RecordBatch>,
     pub(crate) on_slow_output: SlowOutputPolicy,
     /// The writer's result.
     pub(crate) result_receiver: Receiver<Result<u64, EncodeError>>,
@@ -175,7 +175,7 @@ impl RecordWriter {
             // An error means that the run did not wait for the result.
             let _ = sender.send(write_all(&receiver, results.format, results.output, failed));
         })?;
-        Ok(Self { batches, on_slow_output, result_receiver: written })
+        Ok(Self { batch_sender: batches, on_slow_output, result_receiver: written })
     }
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn await_writer(
             }
         }
     }
-    Err(EncodeError::Unread)
+    Err(EncodeError::EndedWhileOutputBlocked)
 }
 /// Writes batches until the last sender is gone. A failed output is reported once, and later batches are dropped, so that no
 /// sender waits.
@@ -245,8 +245,8 @@ fn write(encoder: &mut Encoder<impl Write>, batch: &RecordBatch) -> Result<(), E
 fn give_back(mut batch: RecordBatch) {
     for record in &mut batch.records[..batch.used] {
         record.clear();
-        if record.body.capacity() > LARGE {
-            record.body = Vec::new();
+        if record.response_body.capacity() > LARGE {
+            record.response_body = Vec::new();
         }
     }
     (batch.used, batch.bodies) = (0, 0);

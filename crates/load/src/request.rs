@@ -6,7 +6,7 @@
 //! The request line, `Host`, body and given headers are those that vegeta sends (spelling kept, repeats kept). Two headers of
 //! vegeta are not sent: `Accept-Encoding: gzip`, which makes vegeta count inflated bytes, and `X-Vegeta-Seq`.
 
-mod head;
+mod head_and_body;
 mod shared_request_parts;
 mod url_parts;
 
@@ -16,12 +16,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use url::Url;
 
-use self::head::{CHUNKED_END, write_body};
+use self::head_and_body::{CHUNKED_END, write_body};
 pub use self::shared_request_parts::RequestBuilder;
 use self::shared_request_parts::RequestShape;
 pub use self::url_parts::normalized_host;
 use self::url_parts::{UrlAuthority, push_origin_form, split_url};
-pub(crate) use self::url_parts::{percent_decoded, shorten, without_secrets};
+pub(crate) use self::url_parts::{percent_decoded, shorten_for_error_message, without_secrets};
 use crate::expectation::ExpectationSet;
 use crate::proxy::ProxyRules;
 use crate::target::{Target, Weight};
@@ -83,7 +83,7 @@ pub enum RequestBuildError {
 
 impl RequestBuildError {
     fn bad_url(url: &str, reason: &str) -> Self {
-        Self::Url { url: shorten(url), reason: reason.to_owned() }
+        Self::Url { url: shorten_for_error_message(url), reason: reason.to_owned() }
     }
 }
 
@@ -95,7 +95,7 @@ pub struct RequestFraming {
     /// `-keepalive=false`: ask for the connection to be closed.
     pub close: bool,
     /// True if the run may use HTTP/2.
-    pub http2: bool,
+    pub may_use_http2: bool,
     /// True if HTTP/2 is used only with TLS, so that targets of the scheme http need no HTTP/2 head.
     pub http2_needs_tls: bool,
     /// The proxies of the run. A request that goes to a proxy without a tunnel contains its whole URL (RFC 9112 section 3.2.2).
@@ -160,7 +160,7 @@ impl PreparedRequest {
     /// Returns the conditions on the response, apart from its status.
     #[inline]
     #[must_use]
-    pub fn expected(&self) -> Option<&Arc<ExpectationSet>> {
+    pub fn expectations(&self) -> Option<&Arc<ExpectationSet>> {
         self.shape.expect.as_ref()
     }
 
@@ -401,13 +401,15 @@ mod tests {
         let all = r##"/ !"$%26'()*+,-.:;<=>@[\]^_`{|}~é? !"$'<>[\]^`{|}~#<>"##;
         let target = target("GET", &format!("http://a{all}"), &[], "");
         for http2 in [false, true] {
-            let text = sent(&target, &RequestFraming { http2, ..RequestFraming::default() });
+            let text = sent(&target, &RequestFraming { may_use_http2: http2, ..RequestFraming::default() });
             let expected = r#"GET /%20!%22$%26'()*+,-.:;%3C=%3E@[%5C]%5E_%60%7B%7C%7D~%C3%A9?%20!"$'<>[\]^`{|}~ HTTP/1.1"#;
             assert_eq!(text.lines().next(), Some(expected));
         }
-        let over =
-            PreparedRequest::new(&target, &RequestFraming { http2: true, ..RequestFraming::default() })
-                .unwrap();
+        let over = PreparedRequest::new(
+            &target,
+            &RequestFraming { may_use_http2: true, ..RequestFraming::default() },
+        )
+        .unwrap();
         assert_eq!(over.http2_request().unwrap().0.uri().query(), Some("%20!%22$'%3C%3E[\\]^`{|}~"));
     }
 
@@ -461,7 +463,7 @@ mod tests {
         assert!(said.len() < 500 && said.starts_with("bad URL \"http://a/é"), "{said}");
         assert!(said.ends_with("it has 100009 bytes; the limit is 65534"), "{said}");
         for http2 in [false, true] {
-            let style = RequestFraming { http2, ..RequestFraming::default() };
+            let style = RequestFraming { may_use_http2: http2, ..RequestFraming::default() };
             let longest = format!("http://a/{}", "x".repeat(65_534 - 9));
             assert!(PreparedRequest::new(&target("GET", &longest, &[], ""), &style).is_ok());
         }

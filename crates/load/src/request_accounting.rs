@@ -23,7 +23,7 @@ use crate::transport::response_parser::ReceivedResponse;
 #[derive(Debug, Clone)]
 pub(crate) struct AccountingConfig {
     /// The start of the trial.
-    pub(crate) begins: Nanos,
+    pub(crate) trial_start: Nanos,
     /// The end of the warm-up. Requests that are due before it are sent and not counted.
     pub(crate) warm_up_end: Nanos,
     /// The planned end of the schedule.
@@ -31,17 +31,17 @@ pub(crate) struct AccountingConfig {
     /// True for a closed loop, whose requests have no send lag.
     pub(crate) is_closed_loop: bool,
     /// True to count outcomes by target and status, too.
-    pub(crate) by_outcome: bool,
+    pub(crate) collect_target_outcomes: bool,
     /// The maximum number of body bytes in a record.
     pub(crate) max_body: usize,
     /// The function that is called with the length of each body that is longer than `max_body`.
-    pub(crate) warn_of_cut_body: Option<fn(u64)>,
+    pub(crate) cut_body_callback: Option<fn(u64)>,
     /// The maximum number of responses that are kept of each outcome.
-    pub(crate) samples_per_outcome: usize,
+    pub(crate) max_samples_per_outcome: usize,
     /// True to report each completed request with the interval in which the request ended.
-    pub(crate) per_request_outcomes: bool,
+    pub(crate) report_each_request: bool,
     /// True to write the timings of the connection into each record.
-    pub(crate) connection_timings: bool,
+    pub(crate) write_connection_timings: bool,
     /// The name of the attack in the records.
     pub(crate) attack_name: String,
 }
@@ -55,15 +55,15 @@ impl AccountingConfig {
         retries: u32,
         carrier: Option<ConnectionTimings>,
     ) -> CompletedRequest {
-        let since = |at: Nanos| at.saturating_sub(self.begins);
+        let since = |at: Nanos| at.saturating_sub(self.trial_start);
         CompletedRequest {
-            target: finished.target,
+            target_index: finished.target_index,
             due: since(finished.due),
             sent_at: finished.sent_at.map(since),
             generator_lag,
             end: since(finished.end),
             outcome: finished.outcome,
-            bytes_in: finished.bytes_in,
+            response_body_bytes: finished.bytes_in,
             retries,
             connection_timings: carrier,
         }
@@ -71,7 +71,7 @@ impl AccountingConfig {
 
     fn carriage_of(&self, carrier: Option<ConnectionTimings>) -> RecordedConnection {
         let told = carrier.map_or(RecordedConnection::None, RecordedConnection::Timings);
-        if self.connection_timings { told } else { RecordedConnection::ConnectionNotRecorded }
+        if self.write_connection_timings { told } else { RecordedConnection::ConnectionNotRecorded }
     }
 }
 
@@ -90,8 +90,8 @@ pub(crate) struct SenderReport {
 #[derive(Debug)]
 pub(crate) struct CollectorLink {
     pub(crate) sender_index: usize,
-    pub(crate) reports: Sender<SenderReport>,
-    pub(crate) spare_stats: Receiver<Box<LoadStats>>,
+    pub(crate) report_channel: Sender<SenderReport>,
+    pub(crate) spare_stats_channel: Receiver<Box<LoadStats>>,
 }
 
 /// The accounting of one thread.
@@ -136,7 +136,7 @@ impl Accounting {
     }
 
     /// Sets the end of the schedule to `at` if `at` is earlier than the present end.
-    pub(crate) fn set_schedule_end(&mut self, at: Nanos) {
+    pub(crate) fn limit_schedule_end(&mut self, at: Nanos) {
         self.counting.schedule_end = self.counting.schedule_end.min(at);
     }
 
@@ -169,7 +169,7 @@ impl Accounting {
     }
 
     /// Adds the time since `since`, during which the in-flight bound was reached. The warm-up is excluded.
-    pub(crate) fn record_saturation(&mut self, since: Nanos, now: Nanos) {
+    pub(crate) fn record_saturated_time(&mut self, since: Nanos, now: Nanos) {
         self.stats.saturated_time += now.saturating_sub(since.max(self.counting.warm_up_end));
     }
 
@@ -202,9 +202,9 @@ impl Accounting {
     /// Records that the first byte of a request was sent.
     #[inline]
     pub(crate) fn record_sent(&mut self, flight: &InFlightRequest, at: Nanos) {
-        if self.counts(flight.arrival) {
+        if self.counts(flight.scheduled_arrival) {
             self.stats.sent += 1;
-            self.late(flight.arrival, at);
+            self.late(flight.scheduled_arrival, at);
         }
     }
 
@@ -217,8 +217,8 @@ impl Accounting {
 
     /// Records that the last byte of a request was handed to the system.
     #[inline]
-    pub(crate) fn record_written(&mut self, flight: &InFlightRequest, now: Nanos) {
-        if self.counts(flight.arrival) {
+    pub(crate) fn record_write_time(&mut self, flight: &InFlightRequest, now: Nanos) {
+        if self.counts(flight.scheduled_arrival) {
             self.stats.write.record(now.saturating_sub(flight.sent_at.unwrap_or(now)));
         }
     }
@@ -231,7 +231,7 @@ impl Accounting {
         end: Nanos,
         supply: &SenderRequests,
     ) {
-        if !self.counts(flight.arrival) {
+        if !self.counts(flight.scheduled_arrival) {
             return;
         }
         // As in vegeta, a result is about the original request, even if a redirect led to another origin.
@@ -239,7 +239,7 @@ impl Accounting {
         let finished = finished(flight, request, outcome, end);
         if finished.sent_at.is_none() {
             self.stats.no_connection += 1;
-            self.late(flight.arrival, end);
+            self.late(flight.scheduled_arrival, end);
         }
         match outcome {
             Ok(_) => {}
@@ -248,34 +248,41 @@ impl Accounting {
         }
         // Targets that are read during the run count as one, and have no first response.
         let is_listed = !supply.is_read_during_run();
-        let other = outcome.is_ok() && is_listed && self.lengths.is_other(flight.target, finished.bytes_in);
+        let other =
+            outcome.is_ok() && is_listed && self.lengths.is_other(flight.target_index, finished.bytes_in);
         self.stats.length_mismatch += u64::from(other);
         self.count(&finished);
         if let Some(variant) = &request.origin().variant {
             self.stats.variants.record_finished(&variant.name, &finished);
         }
-        if self.counting.samples_per_outcome > 0 {
-            let at = end.saturating_sub(self.counting.begins);
-            self.stats.response_samples.keep(self.counting.samples_per_outcome, outcome, at, &flight.answer);
+        if self.counting.max_samples_per_outcome > 0 {
+            let at = end.saturating_sub(self.counting.trial_start);
+            self.stats.response_samples.keep(
+                self.counting.max_samples_per_outcome,
+                outcome,
+                at,
+                &flight.answer,
+            );
         }
-        if self.counting.per_request_outcomes {
+        if self.counting.report_each_request {
             let (lag, retries) = (flight.generator_lag, flight.retries);
             self.stats.completed_requests.push(self.counting.fate(&finished, lag, retries, carrier(flight)));
         }
         if let Some(recorder) = &mut self.recorder {
             let carriage = self.counting.carriage_of(carrier(flight));
             let max_body = self.counting.max_body;
-            if let Some(warn) = self.counting.warn_of_cut_body.filter(|_| finished.bytes_in > max_body as u64)
+            if let Some(warn) =
+                self.counting.cut_body_callback.filter(|_| finished.bytes_in > max_body as u64)
             {
                 warn(finished.bytes_in);
             }
             let (seq, ReceivedResponse { capture: kept, check, .. }) =
-                (flight.arrival.seq, &mut flight.answer);
+                (flight.scheduled_arrival.seq, &mut flight.answer);
             recorder.record(|record| {
                 fill(record, &finished, seq, &self.clock, &self.counting.attack_name);
                 name_request(record, request);
                 kept.move_into(record, outcome, check.as_deref());
-                record.body.truncate(max_body);
+                record.response_body.truncate(max_body);
                 record.connection = carriage;
             });
         }
@@ -302,20 +309,20 @@ impl Accounting {
             return;
         }
         let finished = FinishedRequest {
-            target: supply.target(hit.seq),
+            target_index: supply.target_index(hit.seq),
             outcome: Err(fault),
             due: hit.due,
             sent_at: None,
-            first_byte: None,
+            first_response_byte_at: None,
             end: now,
             bytes_in: 0,
             bytes_out: 0,
         };
         self.count(&finished);
-        if let Some(variant) = supply.variant(hit.seq) {
+        if let Some(variant) = supply.variant_name(hit.seq) {
             self.stats.variants.record_finished(variant, &finished);
         }
-        if self.counting.per_request_outcomes {
+        if self.counting.report_each_request {
             self.stats.completed_requests.push(self.counting.fate(&finished, 0, 0, None));
         }
         if let Some(recorder) = &mut self.recorder {
@@ -339,7 +346,7 @@ impl Accounting {
         if finished.end > self.counting.schedule_end {
             self.stats.record_after_schedule(finished);
         }
-        if self.counting.by_outcome {
+        if self.counting.collect_target_outcomes {
             self.stats.outcomes.record_finished(finished);
         }
     }
@@ -358,7 +365,8 @@ impl Accounting {
             self.stats.output_blocked_time += std::mem::take(&mut recorder.output_blocked_time);
             self.stats.records_dropped += std::mem::take(&mut recorder.lost);
         }
-        let CollectorLink { sender_index: sender, reports: harvest, spare_stats: spare } = &self.collection;
+        let CollectorLink { sender_index: sender, report_channel: harvest, spare_stats_channel: spare } =
+            &self.collection;
         let empty = if ended { Some(Box::default()) } else { spare.try_recv().ok() };
         if let Some(empty) = empty {
             let stats = std::mem::replace(&mut self.stats, empty);
@@ -406,11 +414,11 @@ fn finished(
     end: Nanos,
 ) -> FinishedRequest {
     FinishedRequest {
-        target: flight.target,
+        target_index: flight.target_index,
         outcome,
-        due: flight.arrival.due,
+        due: flight.scheduled_arrival.due,
         sent_at: flight.sent_at,
-        first_byte: flight.first_byte,
+        first_response_byte_at: flight.first_response_byte_at,
         end,
         bytes_in: flight.answer.bytes_in,
         bytes_out: request.body_length,
@@ -421,7 +429,7 @@ fn finished(
 fn fill(record: &mut Record, finished: &FinishedRequest, seq: u64, clock: &RunClock, name: &str) {
     record.attack.push_str(name);
     record.seq = seq;
-    record.timestamp = ZonedTimestamp::from_unix_ns(clock.unix_ns(finished.due), Zone::Utc);
+    record.due_timestamp = ZonedTimestamp::from_unix_ns(clock.unix_ns(finished.due), Zone::Utc);
     record.latency_ns = i64::try_from(finished.end.saturating_sub(finished.due)).unwrap_or(i64::MAX);
     record.bytes_out = finished.bytes_out;
     record.bytes_in = finished.bytes_in;
@@ -429,7 +437,8 @@ fn fill(record: &mut Record, finished: &FinishedRequest, seq: u64, clock: &RunCl
 
 /// Returns the timings of the connection that carried a request last.
 fn carrier(flight: &InFlightRequest) -> Option<ConnectionTimings> {
-    let first_byte = flight.first_byte.zip(flight.sent_at).map(|(first, sent)| first.saturating_sub(sent));
+    let first_byte =
+        flight.first_response_byte_at.zip(flight.sent_at).map(|(first, sent)| first.saturating_sub(sent));
     flight.connection_timings.map(|carrier| ConnectionTimings { first_byte, ..carrier })
 }
 

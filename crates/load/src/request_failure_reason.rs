@@ -36,7 +36,7 @@ pub enum RequestFault {
     /// The response head is not valid HTTP.
     Head(ResponseError),
     /// The chunks of a response body are invalid.
-    Body,
+    InvalidChunks,
     /// An HTTP/2 stream or connection error.
     Http2,
     /// The server responded in HTTP/1, but HTTP/2 was expected.
@@ -48,7 +48,7 @@ pub enum RequestFault {
     /// The location of a redirect is not a URL that the engine can use.
     BadLocation,
     /// The filled template is not a valid request.
-    Template,
+    InvalidFilledTemplate,
     /// There was no complete response within `-timeout` of the send.
     Timeout,
     /// There was no connection within `-timeout`: none could be opened in time, or none became free.
@@ -56,7 +56,7 @@ pub enum RequestFault {
     /// There was no complete response within `--deadline` of the intended instant.
     Deadline,
     /// The request was not sent, because `--deadline` had passed before there was room.
-    Shed,
+    DeadlineBeforeSend,
     /// The request was not sent, because the in-flight bound was reached and the policy is to drop.
     Dropped,
     /// The request was aborted by a command to end at once, such as a second signal, or after the drain timeout.
@@ -169,7 +169,7 @@ pub enum CertificateFault {
     /// The certificate is not valid yet.
     NotYetValid,
     /// Another mistake in the certificate.
-    Unusable,
+    OtherDefect,
 }
 
 impl From<&rustls::CertificateError> for CertificateFault {
@@ -180,7 +180,7 @@ impl From<&rustls::CertificateError> for CertificateFault {
             Error::NotValidForName | Error::NotValidForNameContext { .. } => Self::Name,
             Error::Expired | Error::ExpiredContext { .. } => Self::Expired,
             Error::NotValidYet | Error::NotValidYetContext { .. } => Self::NotYetValid,
-            _ => Self::Unusable,
+            _ => Self::OtherDefect,
         }
     }
 }
@@ -193,7 +193,7 @@ impl fmt::Display for CertificateFault {
             Self::Name => "it is valid for another name",
             Self::Expired => "it has expired",
             Self::NotYetValid => "it is not valid yet",
-            Self::Unusable => "it is unusable (for example, because it is the certificate of a CA)",
+            Self::OtherDefect => "it is unusable (for example, because it is the certificate of a CA)",
         })
     }
 }
@@ -281,7 +281,8 @@ impl RequestFault {
 
     /// Faults of requests that were not even to be sent: shed, dropped, or without a valid filled template. `NoConnection` is not
     /// one of them.
-    pub const NOT_ATTEMPTED: [Self; 3] = [Self::Shed, Self::Dropped, Self::Template];
+    pub const NOT_ATTEMPTED: [Self; 3] =
+        [Self::DeadlineBeforeSend, Self::Dropped, Self::InvalidFilledTemplate];
 
     /// Returns the class of the fault.
     #[must_use]
@@ -312,16 +313,16 @@ impl RequestFault {
             Self::ClosedEarly => 6,
             Self::Truncated => 7,
             Self::Head(_) => 8,
-            Self::Body => 9,
+            Self::InvalidChunks => 9,
             Self::Http2 | Self::NotHttp2 => 10,
             Self::TooManyRedirects => 11,
             Self::BadLocation => 12,
             Self::Timeout => 13,
             Self::Deadline => 14,
-            Self::Shed => 15,
+            Self::DeadlineBeforeSend => 15,
             Self::Dropped => 16,
             Self::Aborted => 17,
-            Self::Template => 18,
+            Self::InvalidFilledTemplate => 18,
             Self::RefusedStream => 19,
             Self::NoConnection => 20,
             Self::WrongAnswer(_) => 21,
@@ -330,7 +331,7 @@ impl RequestFault {
 
     /// Returns the name of a kind, for counters and labels.
     #[must_use]
-    pub fn name(kind: usize) -> &'static str {
+    pub fn name_of_kind(kind: usize) -> &'static str {
         NAMES.get(kind).copied().unwrap_or("other")
     }
 }
@@ -368,7 +369,7 @@ impl From<ResponseError> for RequestFault {
 
 impl From<BodyError> for RequestFault {
     fn from(_: BodyError) -> Self {
-        Self::Body
+        Self::InvalidChunks
     }
 }
 
@@ -410,19 +411,19 @@ impl fmt::Display for RequestFault {
                 HEAD_LIMITS.max_head_bytes
             ),
             Self::Head(error) => write!(f, "{error}"),
-            Self::Body => f.write_str("malformed chunked body"),
+            Self::InvalidChunks => f.write_str("malformed chunked body"),
             Self::Http2 => f.write_str("http2: stream or connection error"),
             Self::NotHttp2 => f.write_str("http2: the server answered in HTTP/1; leave out --h2c"),
             Self::RefusedStream => f.write_str("http2: the server refused the stream"),
             Self::TooManyRedirects => f.write_str("stopped after too many redirects"),
             Self::BadLocation => f.write_str("redirect with an invalid Location"),
-            Self::Template => f.write_str("the filled template is not a valid request"),
+            Self::InvalidFilledTemplate => f.write_str("the filled template is not a valid request"),
             Self::Timeout => f.write_str("timeout: no complete response in time (counted from the send)"),
             Self::NoConnection => f.write_str("timeout: no connection in time"),
             Self::Deadline => {
                 f.write_str("deadline: no complete response in time (counted from the scheduled send)")
             }
-            Self::Shed => f.write_str("shed: the deadline passed before the request was sent"),
+            Self::DeadlineBeforeSend => f.write_str("shed: the deadline passed before the request was sent"),
             Self::Dropped => f.write_str("dropped: too many requests in flight"),
             Self::Aborted => f.write_str("aborted: the run ended before the response"),
             Self::WrongAnswer(wrong) => write!(f, "wrong-answer: {wrong}"),
@@ -446,16 +447,16 @@ mod tests {
             RequestFault::ClosedEarly,
             RequestFault::Truncated,
             RequestFault::Head(ResponseError::Framing),
-            RequestFault::Body,
+            RequestFault::InvalidChunks,
             RequestFault::Http2,
             RequestFault::TooManyRedirects,
             RequestFault::BadLocation,
             RequestFault::Timeout,
             RequestFault::Deadline,
-            RequestFault::Shed,
+            RequestFault::DeadlineBeforeSend,
             RequestFault::Dropped,
             RequestFault::Aborted,
-            RequestFault::Template,
+            RequestFault::InvalidFilledTemplate,
             RequestFault::RefusedStream,
             RequestFault::NoConnection,
             RequestFault::WrongAnswer(WrongAnswer::Grpc(14)),

@@ -15,10 +15,10 @@ impl SenderLoop {
         let now = self.state.now;
         let deadline = hit.due.saturating_add(self.config.deadline);
         if deadline <= now {
-            return self.record_never_sent(hit, RequestFault::Shed);
+            return self.record_never_sent(hit, RequestFault::DeadlineBeforeSend);
         }
         let Some((which, target)) = self.requests.select_request(hit.seq) else {
-            return self.record_never_sent(hit, RequestFault::Template);
+            return self.record_never_sent(hit, RequestFault::InvalidFilledTemplate);
         };
         let generator_lag =
             self.accounting.record_launch(hit, now, self.state.room_since, self.flights.len() + 1);
@@ -26,7 +26,7 @@ impl SenderLoop {
         let key = self.flights.insert(hit, which, target, expires);
         let flight = self.flights.get_mut(key);
         flight.generator_lag = generator_lag;
-        flight.answer.expect(self.requests.expected(&flight.request));
+        flight.answer.set_expectations(self.requests.expectations(&flight.request));
         self.act_on_transport(|pool, now, desk| pool.assign(key, now, desk));
     }
 
@@ -66,16 +66,16 @@ impl SenderLoop {
         match event {
             RequestEvent::Sent(key, at) => self.record_sent(key, at),
             RequestEvent::Wrote(key, at) => {
-                self.advance_time(at);
-                self.accounting.record_written(self.flights.get_mut(key), at);
+                self.advance_time_to(at);
+                self.accounting.record_write_time(self.flights.get_mut(key), at);
             }
-            RequestEvent::Head(key, at) => self.flights.get_mut(key).begin_answer(at),
+            RequestEvent::FirstResponseByte(key, at) => self.flights.get_mut(key).record_first_byte(at),
             RequestEvent::Done(key, at) => {
-                self.advance_time(at.seen);
+                self.advance_time_to(at.read_at);
                 self.finish_answered(key, at);
             }
             RequestEvent::Failed(failure) => {
-                self.advance_time(failure.at);
+                self.advance_time_to(failure.at);
                 self.restart_or_fail(failure);
             }
             RequestEvent::NoConnection(key, fault) => self.fail(key, fault),
@@ -92,7 +92,7 @@ impl SenderLoop {
         }
         flight.sent_at = Some(at);
         self.accounting.record_sent(flight, at);
-        let deadline = flight.arrival.due.saturating_add(self.config.deadline);
+        let deadline = flight.scheduled_arrival.due.saturating_add(self.config.deadline);
         let expires = deadline.min(at.saturating_add(self.config.timeout));
         if expires > flight.expires {
             self.flights.postpone_expiry(key, expires);
@@ -104,9 +104,9 @@ impl SenderLoop {
         // The figures of the interval before have been handed over.
         let interval_begins = self.state.interval_end.saturating_sub(self.config.interval);
         let flight = self.flights.get_mut(key);
-        let end = flight.end_of_answer(at).max(interval_begins);
-        flight.location = RequestLocation::Nowhere;
-        match (flight.answer.location.take(), self.config.redirects) {
+        let end = flight.response_end_time(at).max(interval_begins);
+        flight.transport_location = RequestLocation::Nowhere;
+        match (flight.answer.location.take(), self.config.max_redirects) {
             (Some(location), Some(most)) => {
                 let status = flight.answer.status;
                 self.redirect(key, status, &location, most, end);
@@ -130,7 +130,7 @@ impl SenderLoop {
                 let redirected = std::mem::replace(&mut flight.request, which);
                 flight.original_request.get_or_insert(redirected);
                 flight.answer.clear();
-                self.accounting.record_redirect(flight.arrival);
+                self.accounting.record_redirect(flight.scheduled_arrival);
                 self.instruct(|pool, now, desk| pool.assign(key, now, desk));
             }
         }
@@ -146,10 +146,10 @@ impl SenderLoop {
         if again == RetryDecision::GiveUp {
             return self.fail(key, cause);
         }
-        flight.location = RequestLocation::Nowhere;
+        flight.transport_location = RequestLocation::Nowhere;
         flight.retries += 1;
         flight.answer.clear();
-        self.accounting.record_retry(flight.arrival);
+        self.accounting.record_retry(flight.scheduled_arrival);
         match again {
             RetryDecision::NewConnection => {
                 self.instruct(|pool, now, desk| pool.assign_to_new_connection(key, now, desk));
@@ -161,17 +161,18 @@ impl SenderLoop {
     }
 
     fn fail(&mut self, key: InFlightKey, fault: RequestFault) {
-        self.flights.get_mut(key).location = RequestLocation::Nowhere;
+        self.flights.get_mut(key).transport_location = RequestLocation::Nowhere;
         self.finish(key, Err(fault), self.state.now);
     }
 
     /// Gives up the requests that have expired.
     #[inline]
     pub(crate) fn expire(&mut self) {
-        while let Some(key) = self.flights.expired(self.state.now) {
+        while let Some(key) = self.flights.next_expired(self.state.now) {
             let flight = self.flights.get_mut(key);
-            let by_deadline = flight.expires == flight.arrival.due.saturating_add(self.config.deadline);
-            let fault = match flight.location {
+            let by_deadline =
+                flight.expires == flight.scheduled_arrival.due.saturating_add(self.config.deadline);
+            let fault = match flight.transport_location {
                 _ if by_deadline => RequestFault::Deadline,
                 RequestLocation::Waiting(_) => RequestFault::NoConnection,
                 RequestLocation::Nowhere | RequestLocation::OnConnection(_) => RequestFault::Timeout,

@@ -141,7 +141,7 @@ pub enum RequestSource {
 
 impl RequestSource {
     /// Returns the requests that are known before the run.
-    pub(crate) fn listed(&self) -> &[PreparedRequest] {
+    pub(crate) fn listed_requests(&self) -> &[PreparedRequest] {
         match self {
             Self::List(list) => list.requests(),
             Self::Lazy(_) => &[],
@@ -297,7 +297,7 @@ pub(crate) enum RequestAvailability {
 
 impl SenderRequests {
     pub(crate) fn from_list(list: RequestList, style: &RequestFraming) -> Self {
-        let expects = list.requests.iter().any(|request| request.expected().is_some());
+        let expects = list.requests.iter().any(|request| request.expectations().is_some());
         Self { style: style.clone(), list, first: 0, queue: None, expects }
     }
 
@@ -339,12 +339,12 @@ impl SenderRequests {
 
     /// Returns the index in the statistics of the target of a request, even if the request is invalid.
     #[inline]
-    pub(crate) fn target(&self, seq: u64) -> usize {
+    pub(crate) fn target_index(&self, seq: u64) -> usize {
         if self.queue.is_some() { 0 } else { self.index(seq) }
     }
 
     /// Returns the variant of a request that was reached, even if the request is invalid.
-    pub(crate) fn variant(&self, seq: u64) -> Option<&str> {
+    pub(crate) fn variant_name(&self, seq: u64) -> Option<&str> {
         let request = match &self.queue {
             Some(queue) => &*queue.front.as_ref()?.1,
             None => self.list.requests.get(self.index(seq))?,
@@ -368,8 +368,8 @@ impl SenderRequests {
 
     /// Returns the conditions on the response to a request in flight.
     #[inline]
-    pub(crate) fn expected<'r>(&'r self, which: &'r RequestRef) -> Option<&'r Arc<ExpectationSet>> {
-        if self.expects { self.request(which).expected() } else { None }
+    pub(crate) fn expectations<'r>(&'r self, which: &'r RequestRef) -> Option<&'r Arc<ExpectationSet>> {
+        if self.expects { self.request(which).expectations() } else { None }
     }
 
     /// True if requests are read during the run, each for the arrival with its number.
@@ -454,7 +454,7 @@ impl Feed {
 #[derive(Debug)]
 pub(crate) struct InputEnd {
     /// The number of requests of the input. Arrivals with this number or a higher one have no request.
-    pub(crate) requests: u64,
+    pub(crate) request_count: u64,
     /// The bad line that ended the input.
     pub(crate) mistake: Option<TargetError>,
 }
@@ -475,7 +475,7 @@ fn feed_all(mut intake: RequestReader, feeds: &[Feed], shard: ScheduleShard) -> 
             Ok(None) => None,
             Err(mistake) => Some(mistake),
         };
-        return Some(InputEnd { requests, mistake });
+        return Some(InputEnd { request_count: requests, mistake });
     }
     None
 }

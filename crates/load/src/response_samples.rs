@@ -1,6 +1,6 @@
 //! A few responses of each outcome as they came, so that a surprising figure can be examined.
 //!
-//! Samples are kept only if [`crate::engine::LoadSpec::samples_per_outcome`] asks for them: the first ones of each interval and
+//! Samples are kept only if [`crate::engine::LoadSpec::max_samples_per_outcome`] asks for them: the first ones of each interval and
 //! thread. Their number and size are bounded, because a server chooses its responses. The outcomes are those of
 //! [`crate::target_outcomes`].
 
@@ -24,11 +24,11 @@ pub struct ResponseSample {
     /// The outcome of the request.
     pub outcome: RequestOutcome,
     /// The time when the request ended, in the time of the trial.
-    pub at: Nanos,
+    pub ended_at: Nanos,
     /// The status of the response, also if it was truncated; 0 without a response.
     pub status: u16,
     /// Its header lines by name, each with CRLF, up to 4 KiB.
-    pub head: Vec<u8>,
+    pub header_lines: Vec<u8>,
     /// The first bytes of its body, at most [`MAX_BODY_BYTES`].
     pub body: Vec<u8>,
     /// The fault, if the request failed.
@@ -64,9 +64,9 @@ impl ResponseSamples {
             let body = &answer.capture.body[..answer.capture.body.len().min(MAX_BODY_BYTES)];
             self.samples.push(ResponseSample {
                 outcome: kind,
-                at,
+                ended_at: at,
                 status: answer.status,
-                head: head(answer),
+                header_lines: head(answer),
                 body: body.to_owned(),
                 fault: outcome.err(),
             });
@@ -122,7 +122,7 @@ mod tests {
         }
         let told: Vec<_> = samples
             .iter()
-            .map(|sample| (sample.at, sample.status, sample.head.len(), sample.body.len()))
+            .map(|sample| (sample.ended_at, sample.status, sample.header_lines.len(), sample.body.len()))
             .collect();
         assert_eq!(
             told,

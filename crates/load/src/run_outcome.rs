@@ -14,10 +14,10 @@ use crate::target::TargetError;
 #[derive(Debug)]
 pub struct RunOutcome {
     /// The sum of all figures.
-    pub total: LoadStats,
+    pub total_stats: LoadStats,
     /// The number of requests that were due after the warm-up and before the end of the schedule, or the command to end; `None`
     /// in a closed loop.
-    pub scheduled: Option<u64>,
+    pub scheduled_count: Option<u64>,
     /// The start of the run, in nanoseconds since the Unix epoch.
     pub began_unix_ns: i64,
     /// The time in which requests were counted: from the end of the warm-up to the end of the schedule or the command to end.
@@ -28,7 +28,7 @@ pub struct RunOutcome {
     /// True if the schedule ended because all of its requests were due, and not because its time was over.
     pub ended_by_count: bool,
     /// The time from the end of the warm-up to the end of the last thread.
-    pub elapsed: Nanos,
+    pub elapsed_after_warm_up: Nanos,
     /// The number of written records, or the reason why not all were written.
     pub records_written: Result<u64, EncodeError>,
     /// The bad line in an input that was read during the run; the run ended there.
@@ -46,7 +46,7 @@ pub struct UnfinishedRequests {
     /// Requests that were due and never sent.
     pub backlog: u64,
     /// Requests that were sent in time and ended after the schedule. They are in no rate.
-    pub late: AfterSchedule,
+    pub ended_after_schedule: AfterSchedule,
     /// Requests that were aborted at the end of the trial; some of them are also in `late`.
     pub aborted: u64,
 }
@@ -57,13 +57,13 @@ impl RunOutcome {
     #[must_use]
     pub fn from_stats(total: LoadStats, over: Nanos) -> Self {
         Self {
-            total,
-            scheduled: None,
+            total_stats: total,
+            scheduled_count: None,
             began_unix_ns: 0,
             counted_duration: over,
             rate_window: None,
             ended_by_count: false,
-            elapsed: over,
+            elapsed_after_warm_up: over,
             records_written: Ok(0),
             input_error: None,
             stop_reason: None,
@@ -74,21 +74,26 @@ impl RunOutcome {
     /// Returns the number of requests that were due and not sent because the run was over. Dropped and shed requests are
     /// excluded.
     #[must_use]
-    pub fn unsent(&self) -> u64 {
-        self.scheduled.map_or(0, |scheduled| scheduled.saturating_sub(requests_handed_out(&self.total)))
+    pub fn unsent_at_end(&self) -> u64 {
+        self.scheduled_count
+            .map_or(0, |scheduled| scheduled.saturating_sub(requests_handed_out(&self.total_stats)))
     }
 
     /// Returns the requests that were unfinished at the end.
     #[must_use]
     pub fn unfinished_requests(&self) -> UnfinishedRequests {
-        let aborted = self.total.fault_count(RequestFault::Aborted);
-        UnfinishedRequests { backlog: self.unsent(), late: self.total.after_schedule, aborted }
+        let aborted = self.total_stats.fault_count(RequestFault::Aborted);
+        UnfinishedRequests {
+            backlog: self.unsent_at_end(),
+            ended_after_schedule: self.total_stats.after_schedule,
+            aborted,
+        }
     }
 
     /// Returns the number of requests that the schedule made due; in a closed loop, of those for which a client was free.
     #[must_use]
     pub fn offered_requests(&self) -> u64 {
-        self.scheduled.unwrap_or_else(|| requests_handed_out(&self.total))
+        self.scheduled_count.unwrap_or_else(|| requests_handed_out(&self.total_stats))
     }
 }
 

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::control::{ControlState, LiveSettings, RunCommand, RunStopReason};
 use crate::in_flight::InFlightTable;
-use crate::load_session::share;
+use crate::load_session::thread_share;
 use crate::paused_clients::PausedSlots;
-use crate::poller::{Event, EventPoller, token};
+use crate::poller::{Event, EventPoller, event_socket_token};
 use crate::request_accounting::{Accounting, OutcomeTally};
 use crate::request_failure_reason::RequestFault;
 use crate::request_source::{RequestAvailability, SenderRequests};
@@ -33,7 +33,7 @@ const TICK: Nanos = SECOND / 10;
 #[derive(Debug, Clone)]
 pub(crate) struct SenderConfig {
     /// The start of the trial.
-    pub(crate) begins: Nanos,
+    pub(crate) trial_start: Nanos,
     /// The maximum number of requests in flight of this thread.
     pub(crate) max_in_flight: usize,
     pub(crate) on_saturation: SaturationPolicy,
@@ -44,7 +44,7 @@ pub(crate) struct SenderConfig {
     /// The end of the schedule.
     pub(crate) end: Nanos,
     /// The time after the end of the schedule in which requests are sent that are late because of this machine.
-    pub(crate) grace: Nanos,
+    pub(crate) late_send_time_after_end: Nanos,
     /// The time for which late responses are awaited after the last request.
     pub(crate) drain_timeout: Nanos,
     /// The time for which a failed request keeps its place in flight.
@@ -52,9 +52,9 @@ pub(crate) struct SenderConfig {
     /// True if requests are sent again that Go's client would send again.
     pub(crate) retries_enabled: bool,
     /// The maximum number of redirects of a request; `None` takes a redirect as the response.
-    pub(crate) redirects: Option<u32>,
+    pub(crate) max_redirects: Option<u32>,
     /// The thread busy-polls if it waits for less than this time.
-    pub(crate) busy_poll: Nanos,
+    pub(crate) busy_poll_max_wait: Nanos,
     /// The length of an interval.
     pub(crate) interval: Nanos,
 }
@@ -74,7 +74,7 @@ pub(crate) struct SenderTask {
     /// The index of the thread.
     pub(crate) index: usize,
     /// The trial's number in its session.
-    pub(crate) trial: u64,
+    pub(crate) trial_number: u64,
     pub(crate) control_state: Arc<ControlState>,
     pub(crate) config: SenderConfig,
     pub(crate) cursor: ScheduleCursor,
@@ -103,7 +103,7 @@ pub(crate) struct SenderLoop {
 pub(crate) struct LoopState {
     pub(crate) now: Nanos,
     /// The time of the next look at the schedule.
-    pub(crate) next_due: Nanos,
+    pub(crate) next_schedule_check: Nanos,
     next_tick: Nanos,
     /// The time of the next report of figures.
     pub(crate) interval_end: Nanos,
@@ -132,7 +132,7 @@ impl SenderLoop {
     ) -> Self {
         let SenderTask {
             index,
-            trial,
+            trial_number: trial,
             control_state: shared,
             config: rules,
             cursor,
@@ -143,8 +143,8 @@ impl SenderLoop {
         pool.capture = keep;
         flights.begin_trial(trial);
         let progress = LoopState {
-            next_tick: rules.begins,
-            interval_end: rules.begins.saturating_add(rules.interval),
+            next_tick: rules.trial_start,
+            interval_end: rules.trial_start.saturating_add(rules.interval),
             ..LoopState::default()
         };
         let paused_slots = PausedSlots::new(rules.client_pause_after_failure);
@@ -183,18 +183,18 @@ impl SenderLoop {
             self.tick();
         }
         self.publish();
-        self.accounting.hand_over_stats(self.state.now.saturating_sub(self.config.begins), true);
+        self.accounting.hand_over_stats(self.state.now.saturating_sub(self.config.trial_start), true);
         (self.pool, self.flights)
     }
 
     #[inline]
     fn refresh(&mut self) {
-        self.advance_time(self.pool.network.check_time());
+        self.advance_time_to(self.pool.network.read_clock());
     }
 
     /// Sets the time of the following events. Events of one interval are counted before all events of the next interval.
     #[inline]
-    pub(crate) fn advance_time(&mut self, at: Nanos) {
+    pub(crate) fn advance_time_to(&mut self, at: Nanos) {
         let progress = &mut self.state;
         progress.now = progress.now.max(at);
         if progress.now >= progress.interval_end {
@@ -209,7 +209,7 @@ impl SenderLoop {
         let LoopState { now, interval_end, .. } = self.state;
         let ended = interval_end + (now - interval_end) / self.config.interval * self.config.interval;
         self.state.interval_end = ended + self.config.interval;
-        self.accounting.hand_over_stats(ended - self.config.begins, false);
+        self.accounting.hand_over_stats(ended - self.config.trial_start, false);
     }
 
     fn is_finished(&self) -> bool {
@@ -219,18 +219,18 @@ impl SenderLoop {
     /// Waits until an event, or until the next planned action. Waits that are too short for a sleep are spent polling.
     fn wait(&mut self, events: &mut Vec<Event>) {
         self.refresh();
-        let LoopState { now, next_due, next_tick, interval_end, over, .. } = self.state;
+        let LoopState { now, next_schedule_check: next_due, next_tick, interval_end, over, .. } = self.state;
         let due = if over.is_some() { Nanos::MAX } else { next_due };
         let until = due
             .min(next_tick)
             .min(interval_end)
             .min(self.flights.first_expiry())
             .min(self.paused_slots.next_expiry());
-        let spins = until <= now.saturating_add(self.config.busy_poll);
+        let spins = until <= now.saturating_add(self.config.busy_poll_max_wait);
         let polled = if spins {
             self.pool.network.poll(events)
         } else {
-            self.pool.network.wait(events, now, until - self.config.busy_poll)
+            self.pool.network.wait(events, now, until - self.config.busy_poll_max_wait)
         };
         self.check(polled);
         if spins && events.is_empty() && now < due {
@@ -262,11 +262,11 @@ impl SenderLoop {
     fn apply_settings(&mut self, steered: LiveSettings) {
         let LiveSettings { arrivals, max_in_flight: in_flight, paused } = steered;
         self.cursor.replace(arrivals, paused);
-        self.config.max_in_flight = share(in_flight, self.index, self.control_state.gauges.len());
+        self.config.max_in_flight = thread_share(in_flight, self.index, self.control_state.gauges.len());
         if !self.is_full() {
             self.end_saturation();
         }
-        self.state.next_due = 0;
+        self.state.next_schedule_check = 0;
     }
 
     /// True if the in-flight bound is reached. Paused clients count as requests in flight.
@@ -287,9 +287,9 @@ impl SenderLoop {
     #[inline]
     pub(crate) fn end_saturation(&mut self) {
         if let Some(since) = self.state.saturated_since.take() {
-            self.accounting.record_saturation(since, self.state.now);
+            self.accounting.record_saturated_time(since, self.state.now);
             self.state.room_since = self.state.now;
-            self.state.next_due = 0;
+            self.state.next_schedule_check = 0;
         }
     }
 
@@ -304,7 +304,7 @@ impl SenderLoop {
     /// Sends the requests that are due.
     #[inline]
     fn send_due_requests(&mut self) {
-        if self.state.now < self.state.next_due || self.state.over.is_some() {
+        if self.state.now < self.state.next_schedule_check || self.state.over.is_some() {
             return;
         }
         for _ in 0..BURST {
@@ -315,7 +315,7 @@ impl SenderLoop {
                 NextArrival::Due(hit) if self.is_too_late(hit) => return self.end_schedule(),
                 NextArrival::Due(hit) => self.launch(hit),
                 NextArrival::Later(at) => {
-                    self.state.next_due = at;
+                    self.state.next_schedule_check = at;
                     return;
                 }
                 NextArrival::Over => return self.end_schedule(),
@@ -349,7 +349,7 @@ impl SenderLoop {
     /// session.
     #[inline]
     fn next_due(&mut self) -> NextArrival {
-        let begins = self.config.begins;
+        let begins = self.config.trial_start;
         let Some(now) = self.state.now.checked_sub(begins) else { return NextArrival::Later(begins) };
         match self.cursor.next(now) {
             NextArrival::Due(Arrival { seq, due }) => {
@@ -365,7 +365,7 @@ impl SenderLoop {
     }
 
     fn end_for_command(&mut self) {
-        let now = self.state.now.saturating_sub(self.config.begins);
+        let now = self.state.now.saturating_sub(self.config.trial_start);
         self.end_at(self.control_state.requested_stop().map_or(now, |(at, _)| at));
     }
 
@@ -375,7 +375,7 @@ impl SenderLoop {
             self.state.over = Some(self.state.now);
             self.control_state.mark_thread_over();
         }
-        self.accounting.set_schedule_end(at.saturating_add(self.config.begins));
+        self.accounting.limit_schedule_end(at.saturating_add(self.config.trial_start));
     }
 
     /// True if a request must not be sent any more. After the end of the schedule, requests that waited for room are not sent,
@@ -384,14 +384,14 @@ impl SenderLoop {
     fn is_too_late(&self, hit: Arrival) -> bool {
         let LoopState { now, room_since, .. } = self.state;
         let end = self.config.end;
-        now >= end && (hit.due < room_since || now - end >= self.config.grace)
+        now >= end && (hit.due < room_since || now - end >= self.config.late_send_time_after_end)
     }
 
     /// Handles a reached in-flight bound: requests wait in the schedule, where they cost nothing, or are dropped.
     #[cold]
     fn be_busy(&mut self) {
         self.state.saturated_since.get_or_insert(self.state.now);
-        self.state.next_due = Nanos::MAX;
+        self.state.next_schedule_check = Nanos::MAX;
         if self.config.on_saturation == SaturationPolicy::Queue {
             return;
         }
@@ -399,7 +399,7 @@ impl SenderLoop {
             match self.next_hit() {
                 NextArrival::Due(hit) => self.record_never_sent(hit, RequestFault::Dropped),
                 NextArrival::Later(at) => {
-                    self.state.next_due = at;
+                    self.state.next_schedule_check = at;
                     return;
                 }
                 NextArrival::Over => return self.end_schedule(),
@@ -409,7 +409,7 @@ impl SenderLoop {
 
     #[inline]
     fn on_event(&mut self, event: &Event) {
-        let Some(token) = token(event) else { return };
+        let Some(token) = event_socket_token(event) else { return };
         self.act_on_transport(|pool, now, desk| pool.drive(token, event.flags, now, desk));
     }
 
@@ -418,7 +418,7 @@ impl SenderLoop {
     fn look_again(&mut self) {
         self.act_on_transport(ConnectionPool::adopt_resolved);
         if self.state.held.is_some() {
-            self.state.next_due = 0;
+            self.state.next_schedule_check = 0;
         }
     }
 
@@ -437,7 +437,7 @@ impl SenderLoop {
             Some(over) if now.saturating_sub(over) >= self.config.drain_timeout => self.abort(),
             Some(_) => {}
         }
-        let begins = self.config.begins;
+        let begins = self.config.trial_start;
         self.state.next_tick = begins + ((now - begins) / TICK + 1) * TICK;
         self.act_on_transport(ConnectionPool::expire_attempts);
         self.accounting.flush_records();
@@ -447,7 +447,7 @@ impl SenderLoop {
 
     /// Ends the schedule of a thread that has no clients of a closed loop any more: only this function checks its end.
     fn end_without_room(&mut self) {
-        let now = self.state.now.saturating_sub(self.config.begins);
+        let now = self.state.now.saturating_sub(self.config.trial_start);
         if self.config.max_in_flight == 0 && self.cursor.is_over(now) {
             self.end_schedule();
         }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::in_flight::InFlightTable;
-use crate::poller::{Event, EventPoller, SenderWaker, token};
+use crate::poller::{Event, EventPoller, SenderWaker, event_socket_token};
 use crate::request::RequestFraming;
 use crate::request_source::SenderRequests;
 use crate::sender::{SenderLoop, SenderTask};
@@ -33,7 +33,7 @@ pub(crate) enum SenderCommand {
 /// session.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplyChannel {
-    pub(crate) reply: Sender<usize>,
+    pub(crate) reply_sender: Sender<usize>,
     pub(crate) deadline: Nanos,
 }
 
@@ -144,9 +144,9 @@ impl IdleSender {
     fn answer(&mut self) {
         let (clock, pool) = (&self.clock, &self.pool);
         let due = |answer: &mut ReplyChannel| !pool.is_warming() || clock.now() >= answer.deadline;
-        if let Some(ReplyChannel { reply, .. }) = self.warming.take_if(due) {
+        if let Some(ReplyChannel { reply_sender: reply, .. }) = self.warming.take_if(due) {
             // The caller may have stopped waiting.
-            let _ = reply.send(pool.established());
+            let _ = reply.send(pool.established_count());
         }
     }
 
@@ -163,7 +163,7 @@ impl IdleSender {
         self.pool.network.wait(events, now, now + LOOK)?;
         let now = self.clock.now();
         for event in &*events {
-            if let Some(token) = token(event) {
+            if let Some(token) = event_socket_token(event) {
                 self.run_transport(|pool, desk| pool.drive(token, event.flags, now, desk));
             }
         }

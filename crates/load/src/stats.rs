@@ -160,7 +160,7 @@ pub struct AfterSchedule {
 #[derive(Debug, Clone, Copy)]
 pub struct FinishedRequest {
     /// The index of its target.
-    pub target: usize,
+    pub target_index: usize,
     /// The status of its complete response, or the reason why there is none.
     pub outcome: Result<u16, RequestFault>,
     /// The intended instant.
@@ -168,7 +168,7 @@ pub struct FinishedRequest {
     /// The time of the send; `None` if the request ended before it.
     pub sent_at: Option<Nanos>,
     /// The time of the first byte of the response, if one came.
-    pub first_byte: Option<Nanos>,
+    pub first_response_byte_at: Option<Nanos>,
     /// The time of the last byte, or of the failure.
     pub end: Nanos,
     /// Bytes of the response body.
@@ -230,7 +230,7 @@ impl LoadStats {
         let Some(sent) = finished.sent_at else { return };
         times.service_time.record(finished.end.saturating_sub(sent));
         self.bytes_out += finished.bytes_out;
-        if let Some(first) = finished.first_byte {
+        if let Some(first) = finished.first_response_byte_at {
             self.first_byte.record(first.saturating_sub(sent));
             self.body.record(finished.end.saturating_sub(first));
         }
@@ -255,7 +255,7 @@ impl LoadStats {
 
     /// Returns the times of a class.
     #[must_use]
-    pub fn class(&self, class: OutcomeClass) -> &RequestTimes {
+    pub fn times_of_class(&self, class: OutcomeClass) -> &RequestTimes {
         &self.classes[class as usize]
     }
 
@@ -284,14 +284,14 @@ impl LoadStats {
 
     /// Returns the number of complete responses with a status from 200 to 399, without wrong answers.
     #[must_use]
-    pub fn good(&self) -> u64 {
+    pub fn good_count(&self) -> u64 {
         let good = self.statuses.iter().filter(|(status, _)| (200..400).contains(status));
         good.map(|(_, count)| count).fold(0, u64::saturating_add)
     }
 
     /// Returns all complete responses by status: wrong answers are counted with the status that the server sent.
     #[must_use]
-    pub fn status_codes(&self) -> StatusCounts {
+    pub fn all_status_counts(&self) -> StatusCounts {
         let mut all = self.statuses.clone();
         all.merge(&self.wrong_answer_statuses);
         all
@@ -357,9 +357,9 @@ impl LoadStats {
         let Self { send_lag, generator_lag, connect, write, first_byte, body, .. } = self;
         [send_lag, generator_lag, connect, write, first_byte, body]
             .into_iter()
-            .for_each(LatencyHistogram::reserve);
+            .for_each(LatencyHistogram::reserve_usual_latencies);
         let RequestTimes { service_time, response_time } = &mut self.classes[OutcomeClass::Good as usize];
-        [service_time, response_time].into_iter().for_each(LatencyHistogram::reserve);
+        [service_time, response_time].into_iter().for_each(LatencyHistogram::reserve_usual_latencies);
     }
 
     /// Removes all figures and keeps the memory.
@@ -439,11 +439,11 @@ mod tests {
 
     fn finished(outcome: Result<u16, RequestFault>, due: Nanos, sent: Nanos, end: Nanos) -> FinishedRequest {
         FinishedRequest {
-            target: 0,
+            target_index: 0,
             outcome,
             due,
             sent_at: Some(sent),
-            first_byte: None,
+            first_response_byte_at: None,
             end,
             bytes_in: 1,
             bytes_out: 2,
@@ -454,7 +454,7 @@ mod tests {
     fn a_stalled_send_is_in_the_response_time_and_not_in_the_service_time() {
         let mut stats = LoadStats::default();
         stats.record_finished(&finished(Ok(200), 0, 1_000, 1_500));
-        let times = stats.class(OutcomeClass::Good);
+        let times = stats.times_of_class(OutcomeClass::Good);
         assert_eq!((times.service_time.max(), times.response_time.max()), (500, 1_500));
     }
 
@@ -468,7 +468,7 @@ mod tests {
             (stats.fault_count(RequestFault::Timeout), stats.fault_count(RequestFault::Dropped)),
             (1, 1)
         );
-        assert_eq!(stats.class(OutcomeClass::TimedOut).response_time.max(), 1_000);
+        assert_eq!(stats.times_of_class(OutcomeClass::TimedOut).response_time.max(), 1_000);
     }
 
     /// A name that was not found in 198 ns used to be the median response time.
@@ -493,10 +493,10 @@ mod tests {
         let wrong = RequestFault::WrongAnswer(WrongAnswer::Grpc(14));
         stats.record_wrong_answer(200, "grpc-status is 14 UNAVAILABLE");
         stats.record_finished(&finished(Err(wrong), 0, 1_000, 1_500));
-        assert_eq!((stats.good(), stats.ended_after_send_count(), stats.fault_count(wrong)), (0, 1, 1));
-        assert_eq!(stats.status_codes().iter().collect::<Vec<_>>(), [(200, 1)]);
+        assert_eq!((stats.good_count(), stats.ended_after_send_count(), stats.fault_count(wrong)), (0, 1, 1));
+        assert_eq!(stats.all_status_counts().iter().collect::<Vec<_>>(), [(200, 1)]);
         assert!(stats.statuses.is_empty());
-        assert_eq!(stats.class(OutcomeClass::WrongAnswer).service_time.max(), 500);
+        assert_eq!(stats.times_of_class(OutcomeClass::WrongAnswer).service_time.max(), 500);
         let example = stats.failure_examples[wrong.kind_index()].as_deref().unwrap();
         assert_eq!(example, "wrong-answer: grpc-status is 14 UNAVAILABLE");
         let json = serde_json::to_string(&stats).unwrap();
@@ -518,7 +518,7 @@ mod tests {
             sent_at: None,
             ..finished(Err(RequestFault::NoConnection), 0, 0, 1_000)
         });
-        let times = stats.class(OutcomeClass::TimedOut);
+        let times = stats.times_of_class(OutcomeClass::TimedOut);
         assert_eq!((times.response_time.max(), times.service_time.count(), stats.bytes_out), (1_000, 0, 0));
     }
 
@@ -536,7 +536,7 @@ mod tests {
         sum.merge_concurrent(&most);
         sum.merge(&most);
         assert_eq!(
-            (sum.completed, sum.busy_poll_time, sum.good(), sum.ended_after_send_count()),
+            (sum.completed, sum.busy_poll_time, sum.good_count(), sum.ended_after_send_count()),
             (u64::MAX, u64::MAX, u64::MAX, 0)
         );
         assert_eq!((sum.in_flight_peak, sum.failures), (u64::MAX, most.failures));
@@ -572,7 +572,7 @@ mod tests {
         sum.merge(&one);
         assert_eq!(sum.statuses.iter().collect::<Vec<_>>(), [(200, 1), (503, 1)]);
         assert_eq!(
-            (sum.completed, sum.good(), sum.send_lag.count(), sum.all_times().service_time.count()),
+            (sum.completed, sum.good_count(), sum.send_lag.count(), sum.all_times().service_time.count()),
             (2, 1, 1, 2)
         );
         sum.clear();

@@ -87,7 +87,7 @@ impl Collector {
     }
 
     /// Takes the sum of all reported intervals and leaves an empty one.
-    pub(crate) fn total(&mut self) -> LoadStats {
+    pub(crate) fn take_total(&mut self) -> LoadStats {
         std::mem::take(&mut self.total)
     }
 
@@ -265,7 +265,7 @@ mod tests {
         threads.send(SenderReport { ended: true, ..harvest(1, 3, 1) }).unwrap();
         assert_eq!(told(&mut collector), [(0, 3, 13, 11)]);
         assert!(matches!(collector.next(Duration::ZERO), NextIntervalResult::Ended));
-        assert_eq!((collector.end_time(), collector.total().sent), (3 * SECOND, 13));
+        assert_eq!((collector.end_time(), collector.take_total().sent), (3 * SECOND, 13));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The summary of a run as data: rates, quantiles and counts. It does not judge whether the generator can be believed.
 //!
 //! A summary is made once, at the end, of a [`RunOutcome`]. The search methods read its fields, and the tool prints it. Fields
-//! hold nanoseconds, and the document of `attack --summary=json` seconds. Rates are per second over [`Summary::duration`]:
+//! hold nanoseconds, and the document of `attack --summary=json` seconds. Rates are per second over [`Summary::counted_duration`]:
 //! requests that ended later are in no rate, but in [`Summary::after_schedule`].
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct Summary {
     pub model: &'static str,
     /// The time in which requests were counted.
     #[serde(rename = "duration_seconds", with = "crate::duration_json")]
-    pub duration: Nanos,
+    pub counted_duration: Nanos,
     /// The duration and the wait for the last responses.
     #[serde(rename = "elapsed_seconds", with = "crate::duration_json")]
     pub elapsed: Nanos,
@@ -96,7 +96,7 @@ pub struct Summary {
     pub variants: BTreeMap<String, VariantSummary>,
     /// Some responses of each outcome, if the run was asked to keep any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sample_responses: Vec<SampleText>,
+    pub sample_responses: Vec<ResponseSampleText>,
 }
 
 /// The figures of one variant.
@@ -126,10 +126,10 @@ impl From<&VariantTotals> for VariantSummary {
 
 /// A response as text. Bytes that are not UTF-8 become U+FFFD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SampleText {
+pub struct ResponseSampleText {
     /// The end of the request, counted from the start of the run.
     #[serde(rename = "end_seconds", with = "crate::duration_json")]
-    pub at: Nanos,
+    pub ended_at: Nanos,
     /// The status; 0 without a response.
     pub status: u16,
     /// The error text, if the request failed.
@@ -141,14 +141,14 @@ pub struct SampleText {
     pub body: String,
 }
 
-impl From<&ResponseSample> for SampleText {
+impl From<&ResponseSample> for ResponseSampleText {
     fn from(sample: &ResponseSample) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self {
-            at: sample.at,
+            ended_at: sample.ended_at,
             status: sample.status,
             failure: sample.fault.map(|fault| fault.to_string()),
-            head: text(&sample.head),
+            head: text(&sample.header_lines),
             body: text(&sample.body),
         }
     }
@@ -217,7 +217,7 @@ pub struct LatenciesOfAllOffered {
     pub good: u64,
     /// The mean of the good responses.
     #[serde(rename = "mean_seconds", with = "crate::duration_json")]
-    pub mean: Option<Nanos>,
+    pub mean_of_good_responses: Option<Nanos>,
     /// The median.
     #[serde(rename = "p50_seconds", with = "crate::duration_json")]
     pub p50: Option<Nanos>,
@@ -252,7 +252,7 @@ impl LatenciesOfAllOffered {
         Self {
             offered,
             good: good.count(),
-            mean: (good.count() > 0).then(|| good.mean()),
+            mean_of_good_responses: (good.count() > 0).then(|| good.mean()),
             p50: quantile(5_000),
             p90: quantile(9_000),
             p95: quantile(9_500),
@@ -285,15 +285,15 @@ impl Summary {
     /// Makes the summary of an outcome.
     #[must_use]
     pub fn new(outcome: &RunOutcome) -> Self {
-        let total = &outcome.total;
+        let total = &outcome.total_stats;
         let window = outcome.rate_window.unwrap_or(outcome.counted_duration);
         let offered = outcome.offered_requests();
-        let good = total.good();
+        let good = total.good_count();
         let RequestTimes { service_time, response_time } = total.all_times();
         Self {
-            model: if outcome.scheduled.is_some() { "open" } else { "closed" },
-            duration: outcome.counted_duration,
-            elapsed: outcome.elapsed,
+            model: if outcome.scheduled_count.is_some() { "open" } else { "closed" },
+            counted_duration: outcome.counted_duration,
+            elapsed: outcome.elapsed_after_warm_up,
             offered_rate: per_second(offered, window),
             achieved_rate: rate_in_schedule(
                 outcome,
@@ -313,7 +313,7 @@ impl Summary {
             } else {
                 offered.saturating_sub(good) as f64 / offered as f64
             },
-            slo: LatenciesOfAllOffered::new(&total.class(OutcomeClass::Good).response_time, offered),
+            slo: LatenciesOfAllOffered::new(&total.times_of_class(OutcomeClass::Good).response_time, offered),
             response_time: (&response_time).into(),
             service_time: (&service_time).into(),
             send_lag: (&total.send_lag).into(),
@@ -328,7 +328,7 @@ impl Summary {
                 first_byte: (&total.first_byte).into(),
                 body: (&total.body).into(),
             },
-            status_codes: total.status_codes().iter().collect(),
+            status_codes: total.all_status_counts().iter().collect(),
             failures: failures(&total.failures),
             wrong_answers: total.wrong_answers.iter().map(|(why, count)| (why.to_owned(), count)).collect(),
             failure_examples: examples(&total.failure_examples),
@@ -342,7 +342,7 @@ impl Summary {
                 .iter()
                 .map(|(name, figures)| (name.to_owned(), figures.into()))
                 .collect(),
-            sample_responses: total.response_samples.iter().map(SampleText::from).collect(),
+            sample_responses: total.response_samples.iter().map(ResponseSampleText::from).collect(),
             bytes_in: total.bytes_in,
             bytes_out: total.bytes_out,
             records_dropped: total.records_dropped,
@@ -359,25 +359,26 @@ fn per_second(count: u64, over: Nanos) -> f64 {
 /// 20 requests may be due within 20 ns, so its rate is that of all responses until the last.
 fn rate_in_schedule(outcome: &RunOutcome, all: u64, late: u64, window: Nanos) -> f64 {
     if outcome.ended_by_count {
-        return per_second(all, window.max(outcome.elapsed));
+        return per_second(all, window.max(outcome.elapsed_after_warm_up));
     }
     per_second(all.saturating_sub(late), window)
 }
 
 fn by_class(outcome: &RunOutcome) -> BTreeMap<&'static str, Latencies> {
-    let times = OutcomeClass::ALL
-        .map(|class| (class.name(), Latencies::from(&outcome.total.class(class).response_time)));
+    let times = OutcomeClass::ALL.map(|class| {
+        (class.name(), Latencies::from(&outcome.total_stats.times_of_class(class).response_time))
+    });
     times.into_iter().filter(|(_, latencies)| latencies.count > 0).collect()
 }
 
 fn failures(faults: &[u64; RequestFault::KIND_COUNT]) -> BTreeMap<&'static str, u64> {
-    let named = faults.iter().enumerate().map(|(kind, count)| (RequestFault::name(kind), *count));
+    let named = faults.iter().enumerate().map(|(kind, count)| (RequestFault::name_of_kind(kind), *count));
     named.filter(|(_, count)| *count > 0).collect()
 }
 
 fn examples(examples: &[Option<Box<str>>; RequestFault::KIND_COUNT]) -> BTreeMap<&'static str, String> {
     let named = examples.iter().enumerate();
     named
-        .filter_map(|(kind, example)| Some((RequestFault::name(kind), example.as_ref()?.to_string())))
+        .filter_map(|(kind, example)| Some((RequestFault::name_of_kind(kind), example.as_ref()?.to_string())))
         .collect()
 }

@@ -1,7 +1,7 @@
 //! Outcomes by target and status, in a few wide buckets, for a metrics endpoint that shows a run while it goes on.
 //!
 //! [`crate::stats`] distinguishes a few classes of outcomes and keeps fine histograms of each; a scraper needs the exact status
-//! and eleven buckets. The senders fill it only if [`crate::plan::LoadSpec::by_outcome`] asks for it. The module knows no names:
+//! and eleven buckets. The senders fill it only if [`crate::plan::LoadSpec::collect_target_outcomes`] asks for it. The module knows no names:
 //! the caller has the list of targets. All sizes are bounded, because a server chooses its statuses.
 
 mod json;
@@ -74,7 +74,7 @@ impl TargetOutcomes {
             Err(fault) => RequestOutcome::Fault(fault.kind_index()),
         };
         let was_sent = finished.outcome.err().is_none_or(RequestFault::was_attempted);
-        let outcome = self.outcome(finished.target, kind);
+        let outcome = self.outcome(finished.target_index, kind);
         outcome.count += 1;
         outcome.bytes_in += finished.bytes_in;
         if was_sent {
@@ -180,11 +180,11 @@ mod tests {
 
     fn finished(target: usize, outcome: Result<u16, RequestFault>, end: Nanos) -> FinishedRequest {
         FinishedRequest {
-            target,
+            target_index: target,
             outcome,
             due: 0,
             sent_at: Some(0),
-            first_byte: None,
+            first_response_byte_at: None,
             end,
             bytes_in: 1,
             bytes_out: 2,

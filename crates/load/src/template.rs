@@ -22,7 +22,7 @@ use std::sync::Arc;
 use self::data::{DataColumn, DataFiles, RowPart};
 use self::escape::{Escape, PlaceholderPlace};
 use crate::input_files::InputFiles;
-use crate::request::shorten;
+use crate::request::shorten_for_error_message;
 use crate::target::Target;
 
 /// A target with placeholders.
@@ -44,8 +44,8 @@ enum Piece {
     Random { from: u64, to: u64 },
     Hex(usize),
     Uuid,
-    Row(Arc<DataColumn>),
-    Pick(Arc<DataColumn>),
+    NextRow(Arc<DataColumn>),
+    RandomRow(Arc<DataColumn>),
 }
 
 /// The reason why a text is not a placeholder.
@@ -106,7 +106,7 @@ impl TemplateReader {
         let place = target.url.find("://").map_or(0, |scheme| scheme + 3);
         let path = target.url[place..].find(['/', '?', '#']).map_or(target.url.len(), |path| place + path);
         if target.url[..path].contains(PLACEHOLDER_START) {
-            return Err(TemplateError::Host(shorten(&target.url)));
+            return Err(TemplateError::Host(shorten_for_error_message(&target.url)));
         }
         let mut template = Template {
             url: self.pieces(&target.url, PlaceholderPlace::Uniform(Escape::Percent))?,
@@ -118,7 +118,7 @@ impl TemplateReader {
         for (name, value) in &target.headers {
             template
                 .headers
-                .push((name.clone(), self.pieces(value, PlaceholderPlace::Uniform(Escape::Header))?));
+                .push((name.clone(), self.pieces(value, PlaceholderPlace::Uniform(Escape::CheckedHeader))?));
         }
         // A body that is not text has no placeholders.
         if let Some(body) =
@@ -133,9 +133,9 @@ impl TemplateReader {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once(PLACEHOLDER_START) {
-            let (inside, after) = after
-                .split_once("}}")
-                .ok_or_else(|| TemplateError::Placeholder(shorten(&format!("{{{{{after}"))))?;
+            let (inside, after) = after.split_once("}}").ok_or_else(|| {
+                TemplateError::Placeholder(shorten_for_error_message(&format!("{{{{{after}")))
+            })?;
             let escape = place.escape_after(before);
             pieces.push(Piece::Text(before.to_owned()));
             pieces.push(self.placeholder(inside, escape)?);
@@ -146,10 +146,10 @@ impl TemplateReader {
     }
 
     fn placeholder(&mut self, inside: &str, escape: Escape) -> Result<Piece, TemplateError> {
-        let bad = || TemplateError::Placeholder(shorten(&format!("{{{{{inside}}}}}")));
+        let bad = || TemplateError::Placeholder(shorten_for_error_message(&format!("{{{{{inside}}}}}")));
         let number = |word: &str| word.parse::<u64>().map_err(|_| bad());
         let (escape, inside) = match first_word(inside) {
-            ("raw", rest) => (escape.raw(), rest),
+            ("raw", rest) => (escape.for_raw_placeholder(), rest),
             _ => (escape, inside),
         };
         let (kind, rest) = first_word(inside);
@@ -157,7 +157,7 @@ impl TemplateReader {
             let (file, column) = first_word(rest);
             let part = row_part(column).filter(|_| !file.is_empty()).ok_or_else(bad)?;
             let column = self.data.column(file, part, escape)?;
-            return Ok(if kind == "row" { Piece::Row(column) } else { Piece::Pick(column) });
+            return Ok(if kind == "row" { Piece::NextRow(column) } else { Piece::RandomRow(column) });
         }
         let words: Vec<&str> = inside.split_whitespace().collect();
         Ok(match words[..] {
@@ -191,9 +191,9 @@ fn row_part(column: &str) -> Option<RowPart<'_>> {
         return Some(RowPart::Line);
     }
     if column.bytes().all(|b| b.is_ascii_digit()) {
-        return column.parse::<usize>().ok()?.checked_sub(1).map(RowPart::Number);
+        return column.parse::<usize>().ok()?.checked_sub(1).map(RowPart::CsvColumnIndex);
     }
-    Some(if column.starts_with('/') { RowPart::Pointer(column) } else { RowPart::Name(column) })
+    Some(if column.starts_with('/') { RowPart::Pointer(column) } else { RowPart::CsvColumnName(column) })
 }
 
 impl Template {
@@ -251,8 +251,8 @@ impl Piece {
                 let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
                 out.push_str(&parts.join("-"));
             }
-            Self::Row(column) => out.push_str(column.value(seq)),
-            Self::Pick(column) => out.push_str(column.value(chosen)),
+            Self::NextRow(column) => out.push_str(column.value(seq)),
+            Self::RandomRow(column) => out.push_str(column.value(chosen)),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::clock::RunClock;
 use crate::control::ControlState;
-use crate::load_session::share;
+use crate::load_session::thread_share;
 use crate::plan::LoadSpec;
 use crate::record_output::{RecordBatch, Recorder, SlowOutputPolicy, WriterTimeout};
 use crate::request_accounting::{Accounting, AccountingConfig, CollectorLink, SenderReport};
@@ -20,7 +20,7 @@ use crate::transport::response_parser::CaptureOptions;
 /// Builds the part of a trial for each thread.
 pub(crate) struct SenderTaskBuilder {
     /// The trial's number in its session.
-    pub(crate) trial: u64,
+    pub(crate) trial_number: u64,
     size: usize,
     /// The clock of the session.
     clock: RunClock,
@@ -51,14 +51,14 @@ impl SenderTaskBuilder {
     ) -> Self {
         let (to_collector, harvest) = channel();
         Self {
-            trial: 0,
+            trial_number: 0,
             size,
             clock,
             shared,
-            until: load.until,
+            until: load.stop_condition,
             shard: load.shard,
-            turn: SequenceCounter::of(load.shard),
-            counting: load.accounting_config(rules.begins),
+            turn: SequenceCounter::for_shard(load.shard),
+            counting: load.accounting_config(rules.trial_start),
             rules,
             keep,
             record_sender: None,
@@ -75,8 +75,8 @@ impl SenderTaskBuilder {
         carriage: bool,
         warn_of_cut_body: Option<fn(u64)>,
     ) {
-        self.counting.warn_of_cut_body = warn_of_cut_body;
-        (self.counting.max_body, self.counting.connection_timings) = (max_body, carriage);
+        self.counting.cut_body_callback = warn_of_cut_body;
+        (self.counting.max_body, self.counting.write_connection_timings) = (max_body, carriage);
     }
 
     /// Returns the task of the next thread, which takes its requests from `supply`.
@@ -86,14 +86,17 @@ impl SenderTaskBuilder {
         // One value is on its way while the other is being filled.
         let _ = spare_sender.send(LoadStats::preallocated());
         self.spare_stats_senders.push(spare_sender);
-        let collection =
-            CollectorLink { sender_index: index, reports: self.to_collector.clone(), spare_stats: spare };
+        let collection = CollectorLink {
+            sender_index: index,
+            report_channel: self.to_collector.clone(),
+            spare_stats_channel: spare,
+        };
         SenderTask {
             index,
-            trial: self.trial,
+            trial_number: self.trial_number,
             control_state: Arc::clone(&self.shared),
             config: SenderConfig {
-                max_in_flight: share(self.rules.max_in_flight, index, self.size),
+                max_in_flight: thread_share(self.rules.max_in_flight, index, self.size),
                 ..self.rules.clone()
             },
             cursor: self.cursor(index as u64, &supply),

@@ -119,7 +119,7 @@ impl TlsOptions {
 
 /// Returns the configuration with these protocols and, with `insecure`, without verification of certificates. Then no sessions
 /// are resumed, because their certificates were not verified.
-pub(crate) fn with_protocols(
+pub(crate) fn with_alpn_and_verification(
     config: &Arc<ClientConfig>,
     protocols: Option<&[&[u8]]>,
     insecure: bool,
@@ -248,7 +248,7 @@ mod tests {
         };
         let identity =
             || seawall_testkit::tls::CertificateAuthority::new().unwrap().sign_client_identity().unwrap();
-        let (chain, key) = (file(&identity().certificate), file(&identity().key));
+        let (chain, key) = (file(&identity().certificate_pem), file(&identity().key_pem));
         let identity = Some((chain.path().to_owned(), key.path().to_owned()));
         let said = TlsOptions { identity, insecure: true, ..TlsOptions::default() }
             .config()
@@ -265,7 +265,7 @@ mod tests {
         let mut chain = tempfile::NamedTempFile::new().unwrap();
         let identity =
             seawall_testkit::tls::CertificateAuthority::new().unwrap().sign_client_identity().unwrap();
-        std::io::Write::write_all(&mut chain, identity.certificate.as_bytes()).unwrap();
+        std::io::Write::write_all(&mut chain, identity.certificate_pem.as_bytes()).unwrap();
         let identity = Some((chain.path().to_owned(), chain.path().to_owned()));
         let said = TlsOptions { identity, insecure: true, ..TlsOptions::default() }
             .config()

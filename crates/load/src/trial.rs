@@ -46,8 +46,8 @@ pub(crate) struct TrialState {
     /// The number of threads that take part.
     threads: usize,
     collector: Collector,
-    pub(crate) writer_result: Option<Receiver<Result<u64, EncodeError>>>,
-    pub(crate) input_end: Option<Receiver<InputEnd>>,
+    pub(crate) writer_result_receiver: Option<Receiver<Result<u64, EncodeError>>>,
+    pub(crate) input_end_receiver: Option<Receiver<InputEnd>>,
 }
 
 impl LoadTrial<'_> {
@@ -75,7 +75,7 @@ impl LoadTrial<'_> {
     }
 
     /// Returns the CPU time that each thread spent on busy polling
-    /// ([`SessionSetup::busy_poll`](crate::plan::SessionSetup::busy_poll)) from the start until the end of that interval, in the
+    /// ([`SessionSetup::busy_poll_max_wait`](crate::plan::SessionSetup::busy_poll_max_wait)) from the start until the end of that interval, in the
     /// order of the numbers in the threads' names.
     #[must_use]
     pub fn busy_poll_times(&self) -> &[Nanos] {
@@ -87,7 +87,7 @@ impl LoadTrial<'_> {
     #[must_use]
     pub fn finish(mut self) -> RunOutcome {
         let outcome = self.state.finish();
-        self.session().add_trial_stats(&outcome.total);
+        self.session().add_trial_stats(&outcome.total_stats);
         outcome
     }
 
@@ -104,7 +104,7 @@ impl Drop for LoadTrial<'_> {
     fn drop(&mut self) {
         self.state.give_up();
         // The sum is empty if the trial was finished before.
-        let total = self.state.collector.total();
+        let total = self.state.collector.take_total();
         self.session().add_trial_stats(&total);
     }
 }
@@ -124,12 +124,12 @@ impl TrialState {
             clock,
             warm_up: nanos(load.warm_up),
             end: load.end(),
-            until: load.until,
+            until: load.stop_condition,
             shard: load.shard,
             threads: spares.len(),
             collector: Collector::new(harvest, spares, beforehand),
-            writer_result: None,
-            input_end: None,
+            writer_result_receiver: None,
+            input_end_receiver: None,
         }
     }
 
@@ -138,24 +138,24 @@ impl TrialState {
         // The end is not the present time: this thread may have been busy, and a closed loop lasts until its last response.
         let ended = self.collector.end_time();
         let written = self.await_writer();
-        let exhausted = self.input_end.take().and_then(|exhausted| exhausted.try_recv().ok());
+        let exhausted = self.input_end_receiver.take().and_then(|exhausted| exhausted.try_recv().ok());
         if let Some(exhausted) = &exhausted {
             // The number of requests is known now, as if it had been known from the start.
-            self.until.hits = self.until.hits.min(exhausted.requests);
+            self.until.max_requests = self.until.max_requests.min(exhausted.request_count);
         }
         let end = self.end(ended);
         RunOutcome {
-            scheduled: self.scheduled(end),
+            scheduled_count: self.scheduled(end),
             began_unix_ns: self.clock.unix_ns(0),
             counted_duration: end.saturating_sub(self.warm_up),
             rate_window: self.rate_window(end),
             ended_by_count: self.ended_by_count(end),
-            elapsed: ended.saturating_sub(self.warm_up),
+            elapsed_after_warm_up: ended.saturating_sub(self.warm_up),
             records_written: written,
             input_error: exhausted.and_then(|exhausted| exhausted.mistake),
             stop_reason: self.control.0.early_end_reason(),
             threads: self.threads,
-            total: self.collector.total(),
+            total_stats: self.collector.take_total(),
         }
     }
 
@@ -175,7 +175,9 @@ impl TrialState {
 
     fn await_writer(&mut self) -> Result<u64, EncodeError> {
         let patience = WriterTimeout::new(Arc::clone(&self.control.0), self.clock);
-        self.writer_result.take().map_or(Ok(0), |writer| record_output::await_writer(&writer, patience))
+        self.writer_result_receiver
+            .take()
+            .map_or(Ok(0), |writer| record_output::await_writer(&writer, patience))
     }
 
     /// Returns the end of the schedule: the planned end, or the time of an earlier command. The last request can be due, and
@@ -185,19 +187,19 @@ impl TrialState {
         let arrivals = self.control.0.arrivals();
         let ArrivalModel::Open(schedule) = &*arrivals else { return told.unwrap_or(ended).min(self.end) };
         let latest = told.unwrap_or(Nanos::MAX).min(self.end);
-        let over = schedule.end_after_hits(self.until.hits, latest);
+        let over = schedule.end_after_hits(self.until.max_requests, latest);
         if over == Nanos::MAX { ended } else { over }
     }
 
     fn ended_by_count(&self, end: Nanos) -> bool {
         let arrivals = self.control.0.arrivals();
-        matches!(&*arrivals, ArrivalModel::Open(schedule) if schedule.hits_before(end) >= self.until.hits)
+        matches!(&*arrivals, ArrivalModel::Open(schedule) if schedule.hits_before(end) >= self.until.max_requests)
     }
 
     fn rate_window(&self, end: Nanos) -> Option<Nanos> {
         let arrivals = self.control.0.arrivals();
         let ArrivalModel::Open(schedule) = &*arrivals else { return None };
-        schedule.window_of_hits(self.warm_up.min(end), end, self.until.hits)
+        schedule.constant_rate_window(self.warm_up.min(end), end, self.until.max_requests)
     }
 
     /// Returns the number of requests that were due. A thread learns of a command or of another rate a moment later, so that it
@@ -205,7 +207,7 @@ impl TrialState {
     fn scheduled(&self, end: Nanos) -> Option<u64> {
         let arrivals = self.control.0.arrivals();
         let ArrivalModel::Open(schedule) = &*arrivals else { return None };
-        let hits = |at| self.shard.requests_among(schedule.hits_before(at).min(self.until.hits));
+        let hits = |at| self.shard.requests_among(schedule.hits_before(at).min(self.until.max_requests));
         Some(
             (hits(end) - hits(self.warm_up.min(end)))
                 .max(requests_handed_out(self.collector.reported_total())),

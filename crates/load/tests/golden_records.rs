@@ -26,65 +26,65 @@ fn golden() -> Vec<Record> {
     let answered = Record {
         attack: "a".into(),
         code: 200,
-        timestamp: at(1_735_787_045_000_000_006, Zone::Utc),
+        due_timestamp: at(1_735_787_045_000_000_006, Zone::Utc),
         latency_ns: 1_500_000,
         bytes_in: 2,
-        body: b"ok".into(),
+        response_body: b"ok".into(),
         method: "GET".into(),
         url: "http://127.0.0.1:80/x?a=1&b=%20".into(),
-        headers: headers(&[("Content-Type", "text/plain")]),
+        response_headers: headers(&[("Content-Type", "text/plain")]),
         ..Record::default()
     };
     let kathmandu = Record {
         attack: "zones".into(),
         seq: 1,
         code: 404,
-        timestamp: at(1_735_766_345_120_000_000, Zone::Offset(20_700)),
+        due_timestamp: at(1_735_766_345_120_000_000, Zone::SecondsEast(20_700)),
         latency_ns: 999,
         bytes_out: 127,
         bytes_in: 128,
         error: "404 Not Found".into(),
         method: "POST".into(),
         url: "https://[::1]:8443/".into(),
-        headers: ResponseHeaders::new_present(),
+        response_headers: ResponseHeaders::new_present(),
         ..Record::default()
     };
     let before_epoch = Record {
         attack: "zones".into(),
         seq: 2,
         code: 500,
-        timestamp: at(-1, Zone::Offset(-12_600)),
+        due_timestamp: at(-1, Zone::SecondsEast(-12_600)),
         latency_ns: -1,
         bytes_out: 255,
         bytes_in: 256,
         error: "500 Internal Server Error".into(),
         method: "PUT".into(),
         url: "/".into(),
-        headers: headers(&[("Set-Cookie", "b=2"), ("Set-Cookie", "a=1"), ("Set-Cookie", "")]),
+        response_headers: headers(&[("Set-Cookie", "b=2"), ("Set-Cookie", "a=1"), ("Set-Cookie", "")]),
         ..Record::default()
     };
     let largest = Record {
         attack: "Größe, 漢字 😀".into(),
         seq: u64::MAX,
         code: u16::MAX,
-        timestamp: at(i64::MAX, Zone::Utc),
+        due_timestamp: at(i64::MAX, Zone::Utc),
         latency_ns: i64::MAX,
         bytes_out: u64::MAX,
         bytes_in: 65_536,
         error: AWKWARD.into(),
-        body: vec![0, 0xff, 0xfe, 0x80],
+        response_body: vec![0, 0xff, 0xfe, 0x80],
         empty_body: false,
         method: "GET".into(),
         url: " leading space".into(),
-        headers: ResponseHeaders::default(),
+        response_headers: ResponseHeaders::default(),
         connection: RecordedConnection::ConnectionNotRecorded,
     };
     let refused = Record {
         seq: 3,
-        timestamp: at(1_748_737_800_000_000_000, Zone::Offset(-1800)),
+        due_timestamp: at(1_748_737_800_000_000_000, Zone::SecondsEast(-1800)),
         latency_ns: i64::MIN,
         error: REFUSED.into(),
-        body: b"a".into(),
+        response_body: b"a".into(),
         method: "GET".into(),
         url: "http://127.0.0.1:1/".into(),
         ..Record::default()
@@ -92,11 +92,11 @@ fn golden() -> Vec<Record> {
     let quoted = Record {
         attack: "\\.".into(),
         code: 1,
-        timestamp: at(1_748_685_600_500_000_000, Zone::Offset(50_400)),
+        due_timestamp: at(1_748_685_600_500_000_000, Zone::SecondsEast(50_400)),
         error: "\u{a0}no-break".into(),
         method: "\u{3000}".into(),
         url: "\"".into(),
-        headers: headers(&[("X-Latin", "café")]),
+        response_headers: headers(&[("X-Latin", "café")]),
         ..Record::default()
     };
     vec![answered, Record::default(), kathmandu, before_epoch, largest, refused, quoted]
@@ -162,9 +162,9 @@ fn json_without_a_timestamp_is_no_result() {
 fn vegetas_csv_is_read_with_its_instants_in_utc() {
     let mut expected = golden();
     for record in &mut expected {
-        let wrapped = record.timestamp.unix_ns() as i64;
-        record.timestamp = ZonedTimestamp::from_unix_ns(wrapped, Zone::Offset(0));
-        record.empty_body = record.body.is_empty();
+        let wrapped = record.due_timestamp.unix_ns() as i64;
+        record.due_timestamp = ZonedTimestamp::from_unix_ns(wrapped, Zone::SecondsEast(0));
+        record.empty_body = record.response_body.is_empty();
     }
     assert_eq!(decode(include_bytes!("golden/results.csv")), (ResultFormat::Csv, expected));
 }
@@ -174,8 +174,8 @@ fn several_header_names_are_read_in_whatever_order_go_wrote_them() {
     let expected = Record {
         attack: "h".into(),
         code: 200,
-        timestamp: at(1_735_787_045_000_000_000, Zone::Utc),
-        headers: headers(&[
+        due_timestamp: at(1_735_787_045_000_000_000, Zone::Utc),
+        response_headers: headers(&[
             ("Content-Type", "text/plain"),
             ("Date", "Thu, 02 Jan 2025 03:04:05 GMT"),
             ("Set-Cookie", "b=2"),
@@ -223,7 +223,7 @@ fn survives_every_cut(format: ResultFormat) {
                 Ok(true) => assert_eq!(record, records_in(format, &records)[read], "cut at {cut}"),
                 Ok(false) => break false,
                 Err(error) => {
-                    assert_eq!(error.records as usize, read);
+                    assert_eq!(error.record_count as usize, read);
                     break true;
                 }
             }
@@ -242,8 +242,11 @@ fn survives_every_cut(format: ResultFormat) {
 fn records_in(format: ResultFormat, records: &[Record]) -> Vec<Record> {
     let lose = |record: &Record| match format {
         ResultFormat::Csv => Record {
-            timestamp: ZonedTimestamp::from_unix_ns(record.timestamp.unix_ns() as i64, Zone::Offset(0)),
-            empty_body: record.body.is_empty(),
+            due_timestamp: ZonedTimestamp::from_unix_ns(
+                record.due_timestamp.unix_ns() as i64,
+                Zone::SecondsEast(0),
+            ),
+            empty_body: record.response_body.is_empty(),
             ..record.clone()
         },
         ResultFormat::Gob | ResultFormat::Json => record.clone(),
@@ -284,7 +287,7 @@ fn results_of_older_and_newer_versions_are_read() {
     let old = |code: u16, seconds: i64, latency_ns: i64, bytes_in: u64, error: &str| Record {
         attack: "old".into(),
         code,
-        timestamp: at(1_735_787_045_000_000_006 + seconds * 1_000_000_000, Zone::Utc),
+        due_timestamp: at(1_735_787_045_000_000_006 + seconds * 1_000_000_000, Zone::Utc),
         latency_ns,
         bytes_in,
         error: error.into(),
@@ -296,7 +299,7 @@ fn results_of_older_and_newer_versions_are_read() {
         attack: "new".into(),
         seq,
         code,
-        timestamp: at(1_735_787_045_000_000_006, Zone::Utc),
+        due_timestamp: at(1_735_787_045_000_000_006, Zone::Utc),
         latency_ns,
         ..Record::default()
     };

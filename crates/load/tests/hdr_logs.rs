@@ -10,7 +10,7 @@ fn a_log_written_by_another_implementation_is_read_exactly() {
     let log = include_bytes!("golden/python.hlog");
     assert!(hdr::is_log(log));
     let mut sums = Vec::new();
-    hdr::add_log(&mut &log[..], &mut sums).unwrap();
+    hdr::add_log_by_tag(&mut &log[..], &mut sums).unwrap();
     let [(tag, values)] = &sums[..] else { panic!("one histogram expected") };
     assert_eq!((tag.as_str(), values.count()), ("", 2000));
     let quantiles = [0.5, 0.9, 0.99, 0.999].map(|q| values.quantile(q));
@@ -22,7 +22,7 @@ fn a_damaged_line_is_named_and_what_stood_before_it_is_kept() {
     let log = include_str!("golden/python.hlog");
     let cut = format!("{log}{}", &log[log.len() / 2..]);
     let mut sums = Vec::new();
-    let error = hdr::add_log(&mut cut.as_bytes(), &mut sums).unwrap_err();
+    let error = hdr::add_log_by_tag(&mut cut.as_bytes(), &mut sums).unwrap_err();
     assert_eq!(error.to_string(), "line 5 does not have the format of an HDR log");
     assert_eq!(sums[0].1.count(), 2000);
 }

@@ -15,7 +15,7 @@ fn zone() -> impl Strategy<Value = Zone> {
     prop_oneof![
         Just(Zone::Utc),
         (-1439..1440_i32).prop_filter_map("has no form in gob", |minutes| {
-            (minutes != 0 && minutes != -1).then_some(Zone::Offset(minutes * 60))
+            (minutes != 0 && minutes != -1).then_some(Zone::SecondsEast(minutes * 60))
         })
     ]
 }
@@ -55,16 +55,16 @@ fn record() -> impl Strategy<Value = Record> {
         attack: texts.0,
         seq: numbers.0,
         code: numbers.1,
-        timestamp: ZonedTimestamp::from_unix_ns(ns, zone),
+        due_timestamp: ZonedTimestamp::from_unix_ns(ns, zone),
         latency_ns: numbers.2,
         bytes_out: numbers.3,
         bytes_in: numbers.4,
         error: texts.1,
-        body: texts.4,
+        response_body: texts.4,
         empty_body: false,
         method: texts.2,
         url: texts.3,
-        headers,
+        response_headers: headers,
         connection: carriage,
     })
 }
@@ -98,8 +98,8 @@ proptest! {
     #[test]
     fn csv_returns_every_record_with_its_instant_in_utc(records in vec(record(), 1..4)) {
         let utc = |record: &Record| Record {
-            timestamp: ZonedTimestamp::from_unix_ns(i64::try_from(record.timestamp.unix_ns()).unwrap(), Zone::Offset(0)),
-            empty_body: record.body.is_empty(),
+            due_timestamp: ZonedTimestamp::from_unix_ns(i64::try_from(record.due_timestamp.unix_ns()).unwrap(), Zone::SecondsEast(0)),
+            empty_body: record.response_body.is_empty(),
             ..record.clone()
         };
         let expected: Vec<Record> = records.iter().map(utc).collect();

@@ -21,7 +21,7 @@ use seawall_load::schedule::ArrivalModel;
 use seawall_load::target::{self, Target, Weight};
 use seawall_load::tls::TlsOptions;
 use seawall_testkit::closure_server::Server;
-use seawall_testkit::tls::{CertificateAuthority, self_signed};
+use seawall_testkit::tls::{CertificateAuthority, self_signed_server_config};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
@@ -30,18 +30,18 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 fn some(method: &str, url: &str, body: &str, requests: u64) -> RunPlan {
     let target =
         Target { method: method.into(), url: url.into(), body: body.as_bytes().into(), ..Target::default() };
-    let style = RequestFraming { http2: true, ..RequestFraming::default() };
+    let style = RequestFraming { may_use_http2: true, ..RequestFraming::default() };
     let request = PreparedRequest::new(&target, &style).unwrap();
     let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
     let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
     plan.session.framing = style;
-    plan.load.until.hits = requests;
+    plan.load.stop_condition.max_requests = requests;
     plan.load.in_flight.limit = 1;
     plan
 }
 
 fn run(plan: RunPlan) -> RunOutcome {
-    engine::start(plan, None).unwrap().finish()
+    engine::start_single_trial(plan, None).unwrap().finish()
 }
 
 fn file(text: &str) -> tempfile::NamedTempFile {
@@ -77,7 +77,10 @@ fn a_trusted_server_is_asked_over_one_handshake() {
     let (tls, _roots) = trusting(&authority);
     plan.session.transport.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), outcome.total.tls.count(), server.connection_count()), (50, 1, 1));
+    assert_eq!(
+        (outcome.total_stats.good_count(), outcome.total_stats.tls.count(), server.connection_count()),
+        (50, 1, 1)
+    );
 }
 
 /// The end had come with the last bytes, and was waited for until the timeout.
@@ -89,15 +92,15 @@ fn a_server_that_ends_without_a_close_notify_has_ended() {
         let config = authority.server_config(&[b"http/1.1"], false).unwrap();
         let server = Server::start_tls(config, move |mut peer, _| {
             peer.read_request_head()?;
-            peer.send_last(last)?;
+            peer.send_and_shut_down_write(last)?;
             peer.wait_for_close()
         });
         let server = server.unwrap();
         let mut plan = some("GET", &https(&server), "", 3);
         plan.session.transport.tls = Some(tls.config().unwrap());
-        run(plan).total
+        run(plan).total_stats
     };
-    assert_eq!(ended(b"HTTP/1.1 200 OK\r\n\r\nuntil the end").good(), 3);
+    assert_eq!(ended(b"HTTP/1.1 200 OK\r\n\r\nuntil the end").good_count(), 3);
     assert_eq!(
         ended(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut").fault_count(RequestFault::Truncated),
         3
@@ -114,18 +117,20 @@ fn an_untrusted_server_is_refused_unless_anyone_will_do() {
     plan.session.transport.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
     assert_eq!(
-        outcome.total.fault_count(RequestFault::Tls(TlsFault::Certificate(CertificateFault::Untrusted))),
+        outcome
+            .total_stats
+            .fault_count(RequestFault::Tls(TlsFault::Certificate(CertificateFault::Untrusted))),
         2
     );
     let mut plan = some("GET", &https(&server), "", 2);
     plan.session.transport.tls =
         Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
-    assert_eq!(run(plan).total.good(), 2);
+    assert_eq!(run(plan).total_stats.good_count(), 2);
 }
 
 #[test]
 fn a_self_signed_certificate_that_the_user_trusts_is_good_for_itself() {
-    let (config, certificate) = self_signed("localhost").unwrap();
+    let (config, certificate) = self_signed_server_config("localhost").unwrap();
     let server = answering(config);
     let roots = file(&certificate);
     let tls = TlsOptions { roots: vec![roots.path().to_owned()], ..TlsOptions::default() };
@@ -133,7 +138,7 @@ fn a_self_signed_certificate_that_the_user_trusts_is_good_for_itself() {
         let mut plan = some("GET", url, "", 1);
         plan.session.transport.tls = Some(tls.config().unwrap());
         let outcome = run(plan);
-        (outcome.total.good(), outcome.total.failure_examples.into_iter().flatten().next())
+        (outcome.total_stats.good_count(), outcome.total_stats.failure_examples.into_iter().flatten().next())
     };
     assert_eq!(good(&https(&server)), (1, None));
     let elsewhere = format!("https://{}/", server.address());
@@ -149,13 +154,13 @@ fn a_client_certificate_is_presented() {
     let (tls, _roots) = trusting(&authority);
     let mut plan = some("GET", &https(&server), "", 1);
     plan.session.transport.tls = Some(tls.config().unwrap());
-    assert_eq!(run(plan).total.good(), 0);
+    assert_eq!(run(plan).total_stats.good_count(), 0);
     let identity = authority.sign_client_identity().unwrap();
-    let both = file(&(identity.certificate + &identity.key));
+    let both = file(&(identity.certificate_pem + &identity.key_pem));
     let tls = TlsOptions { identity: Some((both.path().to_owned(), both.path().to_owned())), ..tls };
     let mut plan = some("GET", &https(&server), "", 1);
     plan.session.transport.tls = Some(tls.config().unwrap());
-    assert_eq!(run(plan).total.good(), 1);
+    assert_eq!(run(plan).total_stats.good_count(), 1);
 }
 
 #[test]
@@ -177,7 +182,7 @@ fn sessions_are_resumed_when_wanted() {
         let (tls, _roots) = trusting(&authority);
         plan.session.transport.tls = Some(TlsOptions { resume, ..tls }.config().unwrap());
         plan.session.transport.keep_alive = false;
-        assert_eq!((run(plan).total.good(), server.connection_count()), (3, 3));
+        assert_eq!((run(plan).total_stats.good_count(), server.connection_count()), (3, 3));
         assert_eq!(resumed.load(Ordering::SeqCst), if resume { 2 } else { 0 });
     }
 }
@@ -200,7 +205,7 @@ fn a_large_body_over_tls_arrives_whole() {
         Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
     let outcome = run(plan);
     assert_eq!(
-        (outcome.total.good(), outcome.total.bytes_in, outcome.total.bytes_out),
+        (outcome.total_stats.good_count(), outcome.total_stats.bytes_in, outcome.total_stats.bytes_out),
         (3, 15_000_000, 3_000_000)
     );
 }
@@ -298,17 +303,20 @@ fn http2_is_spoken_where_the_handshake_says_so_and_one_connection_carries_many()
     plan.load.in_flight.limit = 50;
     plan.session.transport.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), outcome.total.bytes_in, server.connections()), (500, 2500, 1));
-    assert_eq!(outcome.total.in_flight_peak, 50);
-    assert_eq!(outcome.total.first_byte.count(), 500);
+    assert_eq!(
+        (outcome.total_stats.good_count(), outcome.total_stats.bytes_in, server.connections()),
+        (500, 2500, 1)
+    );
+    assert_eq!(outcome.total_stats.in_flight_peak, 50);
+    assert_eq!(outcome.total_stats.first_byte.count(), 500);
 }
 
 #[test]
 fn without_tls_http2_is_spoken_when_it_is_known_and_statuses_are_what_they_are() {
     let server = Http2Server::start(None, 100, usize::MAX, answer);
     let outcome = run(h2c(&server, "/missing", 20, 4));
-    assert_eq!(outcome.total.statuses.iter().collect::<Vec<_>>(), [(404, 20)]);
-    assert_eq!(outcome.total.class(OutcomeClass::BadStatus).response_time.count(), 20);
+    assert_eq!(outcome.total_stats.statuses.iter().collect::<Vec<_>>(), [(404, 20)]);
+    assert_eq!(outcome.total_stats.times_of_class(OutcomeClass::BadStatus).response_time.count(), 20);
 }
 
 /// What a gRPC server answers to a path: `/trailer/14` in a trailer, `/head/8` in a head without a body, `/none` nowhere.
@@ -345,10 +353,10 @@ fn a_grpc_call_is_good_only_with_status_0_wherever_the_status_stands() {
         ("/trailer/99", Some("grpc-status is not a number from 0 to 16")),
         ("/none", Some("grpc-status is missing")),
     ] {
-        let total = run(h2c(&server, path, 6, 3)).total;
+        let total = run(h2c(&server, path, 6, 3)).total_stats;
         let wrong: Vec<_> = total.wrong_answers.iter().collect();
         assert_eq!(wrong, reason.map(|reason| (reason, 6)).into_iter().collect::<Vec<_>>(), "{path}");
-        assert_eq!(total.good(), if reason.is_some() { 0 } else { 6 }, "{path}: {:?}", total.failures);
+        assert_eq!(total.good_count(), if reason.is_some() { 0 } else { 6 }, "{path}: {:?}", total.failures);
     }
 }
 
@@ -362,19 +370,19 @@ fn a_condition_is_tested_over_http2_too() {
             expect: ExpectationSet::new(vec![condition.parse().unwrap()]),
             ..Target::default()
         };
-        let style = RequestFraming { http2: true, ..RequestFraming::default() };
+        let style = RequestFraming { may_use_http2: true, ..RequestFraming::default() };
         let request = PreparedRequest::new(&target, &style).unwrap();
         let mut plan = h2c(&server, "/", 4, 2);
         plan.session.source =
             RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
-        assert_eq!(run(plan).total.good(), good, "{condition}");
+        assert_eq!(run(plan).total_stats.good_count(), good, "{condition}");
     }
 }
 
 #[test]
 fn a_status_that_nobody_registered_is_counted_over_http2() {
     let server = Http2Server::start(None, 100, usize::MAX, answer);
-    assert_eq!(run(h2c(&server, "/odd", 2, 1)).total.statuses.iter().collect::<Vec<_>>(), [(720, 2)]);
+    assert_eq!(run(h2c(&server, "/odd", 2, 1)).total_stats.statuses.iter().collect::<Vec<_>>(), [(720, 2)]);
 }
 
 #[test]
@@ -393,11 +401,12 @@ fn what_http2_forbids_is_not_sent_over_it() {
         ..Target::default()
     };
     let request =
-        PreparedRequest::new(&target, &RequestFraming { http2: true, ..RequestFraming::default() }).unwrap();
+        PreparedRequest::new(&target, &RequestFraming { may_use_http2: true, ..RequestFraming::default() })
+            .unwrap();
     let mut plan = h2c(&server, "/", 3, 1);
     plan.session.source = RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), server.connections()), (3, 1));
+    assert_eq!((outcome.total_stats.good_count(), server.connections()), (3, 1));
 }
 
 #[test]
@@ -421,7 +430,7 @@ fn more_requests_than_streams_open_more_connections_up_to_the_bound() {
     plan.session.transport.http2.max_streams = 5;
     plan.session.transport.max_connections = 4;
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), server.connections()), (100, 4));
+    assert_eq!((outcome.total_stats.good_count(), server.connections()), (100, 4));
 }
 
 #[test]
@@ -434,7 +443,11 @@ fn a_timed_out_stream_is_reset_and_its_connection_stays() {
     plan.session.transport.timeout = Some(Duration::from_millis(200));
     let outcome = run(plan);
     assert_eq!(
-        (outcome.total.fault_count(RequestFault::Timeout), outcome.total.good(), server.connections()),
+        (
+            outcome.total_stats.fault_count(RequestFault::Timeout),
+            outcome.total_stats.good_count(),
+            server.connections()
+        ),
         (1, 9, 1)
     );
 }
@@ -443,7 +456,7 @@ fn a_timed_out_stream_is_reset_and_its_connection_stays() {
 fn a_server_that_says_goodbye_gets_its_requests_on_a_new_connection() {
     let server = Http2Server::start(None, 100, 10, answer);
     let outcome = run(h2c(&server, "/", 50, 1));
-    assert_eq!(outcome.total.good(), 50, "{:?}", outcome.total.failures);
+    assert_eq!(outcome.total_stats.good_count(), 50, "{:?}", outcome.total_stats.failures);
     assert!(server.connections() >= 4, "{}", server.connections());
 }
 
@@ -457,7 +470,7 @@ fn requests_that_a_server_says_it_has_not_looked_at_go_out_again() {
             plan.session.transport.http2 = Http2Options { prior_knowledge: true, ..Http2Options::default() };
             plan.session.transport.max_connections = connections;
             let outcome = run(plan);
-            assert_eq!(outcome.total.good(), 400, "{method} {:?}", outcome.total.failures);
+            assert_eq!(outcome.total_stats.good_count(), 400, "{method} {:?}", outcome.total_stats.failures);
         };
         // A hundred streams are begun before the server has said that it takes ten.
         let refusing = Http2Server::start(None, 10, usize::MAX, answer);
@@ -473,8 +486,8 @@ fn requests_per_connection_are_counted_when_they_begin() {
         let server = Http2Server::start(None, 100, usize::MAX, answer);
         let mut plan = h2c(&server, "/", 30, 10);
         plan.session.transport.keep_alive = keep_alive;
-        plan.session.transport.requests_per_connection = if keep_alive { 1 } else { u64::MAX };
-        assert_eq!((run(plan).total.good(), server.connections()), (30, 30), "{keep_alive}");
+        plan.session.transport.max_requests_per_connection = if keep_alive { 1 } else { u64::MAX };
+        assert_eq!((run(plan).total_stats.good_count(), server.connections()), (30, 30), "{keep_alive}");
     }
 }
 
@@ -503,7 +516,7 @@ fn an_http2_connection_that_came_of_age_is_not_used_again_busy_or_idle() {
         plan.session.source = RequestSource::List(RequestList::new(requests.into()).unwrap());
         plan.session.transport.max_connection_age = age;
         let outcome = run(plan);
-        assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0), "{age:?}");
+        assert_eq!((outcome.total_stats.good_count(), outcome.total_stats.retried), (6, 0), "{age:?}");
         let opened = (quick.connections() - before.0, slow.connections() - before.1);
         assert_eq!(opened, (connections, connections), "{age:?}");
     }
@@ -524,7 +537,11 @@ fn a_reset_stream_is_a_failure_of_its_own() {
     let server = Http2Server::start(None, 100, usize::MAX, reset_third);
     let outcome = run(h2c(&server, "/", 10, 1));
     assert_eq!(
-        (outcome.total.fault_count(RequestFault::Http2), outcome.total.good(), server.connections()),
+        (
+            outcome.total_stats.fault_count(RequestFault::Http2),
+            outcome.total_stats.good_count(),
+            server.connections()
+        ),
         (1, 9, 1)
     );
 }
@@ -544,7 +561,10 @@ fn a_head_larger_than_any_over_http1_is_no_answer_over_http2() {
     };
     let server = Http2Server::start(None, 100, usize::MAX, boast);
     let outcome = run(h2c(&server, "/", 3, 1));
-    assert_eq!((outcome.total.fault_count(RequestFault::Http2), outcome.total.good()), (1, 2));
+    assert_eq!(
+        (outcome.total_stats.fault_count(RequestFault::Http2), outcome.total_stats.good_count()),
+        (1, 2)
+    );
 }
 
 #[test]
@@ -565,7 +585,10 @@ fn tls_goes_through_the_tunnel_of_a_proxy() {
     let mut plan = some("GET", &https(&server), "", 3);
     let (tls, _roots) = trusting(&authority);
     plan.session.transport.tls = Some(tls.config().unwrap());
-    plan.session.transport.dial.proxies = Arc::new(ProxyRules::for_all(&proxy.url("")).unwrap());
+    plan.session.transport.dial.proxies = Arc::new(ProxyRules::for_all(&proxy.url_of_path("")).unwrap());
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), proxy.connection_count(), server.connection_count()), (3, 1, 1));
+    assert_eq!(
+        (outcome.total_stats.good_count(), proxy.connection_count(), server.connection_count()),
+        (3, 1, 1)
+    );
 }

@@ -40,7 +40,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 fn expecting(server: &Server, requests: u64, conditions: &[&str]) -> RunPlan {
     let target = Target {
         method: "GET".into(),
-        url: server.url("/x"),
+        url: server.url_of_path("/x"),
         expect: ExpectationSet::new(conditions.iter().map(|text| text.parse().unwrap()).collect()),
         ..Target::default()
     };
@@ -59,19 +59,19 @@ fn source(method: &str, url: &str, body: &str) -> RequestSource {
 
 /// A closed loop of one client and so many requests.
 fn some(server: &Server, requests: u64) -> RunPlan {
-    let mut plan = RunPlan::new(source("GET", &server.url("/x"), ""), ArrivalModel::Closed);
-    plan.load.until = StopCondition { hits: requests, ..StopCondition::default() };
+    let mut plan = RunPlan::new(source("GET", &server.url_of_path("/x"), ""), ArrivalModel::Closed);
+    plan.load.stop_condition = StopCondition { max_requests: requests, ..StopCondition::default() };
     plan.load.in_flight.limit = 1;
     plan
 }
 
 fn open(server: &Server, rate: &str, length: Duration) -> RunPlan {
     let schedule = Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Constant);
-    let mut plan = RunPlan::new(source("GET", &server.url("/x"), ""), ArrivalModel::Open(schedule));
+    let mut plan = RunPlan::new(source("GET", &server.url_of_path("/x"), ""), ArrivalModel::Open(schedule));
     // No test here may depend on how fast this machine is.
     plan.load.in_flight.limit = 10_000;
-    plan.load.grace = Duration::from_secs(10);
-    plan.load.until = StopCondition { stop_time: nanos(length), ..StopCondition::default() };
+    plan.load.late_send_time_after_end = Duration::from_secs(10);
+    plan.load.stop_condition = StopCondition { stop_time: nanos(length), ..StopCondition::default() };
     plan
 }
 
@@ -108,11 +108,11 @@ fn told(
         format,
         output: Box::new(sink.clone()),
         max_body: 1 << 20,
-        warn_of_cut_body: None,
-        connection_timings: carriage,
+        cut_body_callback: None,
+        write_connection_timings: carriage,
         on_slow_output: SlowOutputPolicy::Wait,
     };
-    let mut running = engine::start(plan, Some(results)).unwrap();
+    let mut running = engine::start_single_trial(plan, Some(results)).unwrap();
     let mut intervals = Vec::new();
     loop {
         match running.next_interval(Duration::from_secs(1)) {
@@ -134,11 +134,11 @@ fn told(
 }
 
 fn run(plan: RunPlan) -> RunOutcome {
-    engine::start(plan, None).unwrap().finish()
+    engine::start_single_trial(plan, None).unwrap().finish()
 }
 
 fn statuses(outcome: &RunOutcome) -> Vec<(u16, u64)> {
-    outcome.total.statuses.iter().collect()
+    outcome.total_stats.statuses.iter().collect()
 }
 
 #[test]
@@ -146,11 +146,17 @@ fn a_connection_is_used_again() {
     let server = Server::start_answering(OK).unwrap();
     let (outcome, records) = recorded(some(&server, 100));
     assert_eq!((statuses(&outcome), server.connection_count()), (vec![(200, 100)], 1));
-    assert_eq!((outcome.total.sent, outcome.total.completed, outcome.total.bytes_in), (100, 100, 200));
+    assert_eq!(
+        (outcome.total_stats.sent, outcome.total_stats.completed, outcome.total_stats.bytes_in),
+        (100, 100, 200)
+    );
     assert!(records.iter().map(|record| record.seq).eq(0..100));
     let last = &records[99];
-    assert_eq!((last.code, last.method.as_str(), last.url.as_str()), (200, "GET", server.url("/x").as_str()));
-    assert_eq!((last.body.as_slice(), last.error.as_str()), (&b"hi"[..], ""));
+    assert_eq!(
+        (last.code, last.method.as_str(), last.url.as_str()),
+        (200, "GET", server.url_of_path("/x").as_str())
+    );
+    assert_eq!((last.response_body.as_slice(), last.error.as_str()), (&b"hi"[..], ""));
 }
 
 fn carriers(records: &[Record]) -> Vec<ConnectionTimings> {
@@ -166,7 +172,7 @@ fn a_record_says_which_connection_carried_its_request_if_it_is_to() {
     for format in [ResultFormat::Json, ResultFormat::Csv] {
         let server = Server::start_answering(OK).unwrap();
         let mut plan = some(&server, 7);
-        plan.session.transport.requests_per_connection = 3;
+        plan.session.transport.max_requests_per_connection = 3;
         let (_, records) = recorded_as(format, true, plan);
         let carriers = carriers(&records);
         let told: Vec<_> =
@@ -188,7 +194,7 @@ fn a_record_says_for_how_long_its_connection_had_been_idle() {
     for (at, carrier) in carriers(&records).iter().enumerate().filter(|(_, carrier)| carrier.reuse_count > 0)
     {
         // What took longer than the distance of two had its connection for itself until then.
-        let between = (records[at].timestamp.unix_ns() - ends[at - 1]).max(0) as u64;
+        let between = (records[at].due_timestamp.unix_ns() - ends[at - 1]).max(0) as u64;
         // Sent when it was due or later.
         assert!(carrier.idle + SECOND / 1000 >= between, "{carrier:?} after {between}");
     }
@@ -210,18 +216,18 @@ fn a_hit_that_never_had_a_connection_says_so() {
 fn an_exact_rate_makes_exactly_its_hits() {
     let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(500));
-    plan.session.threads = 2;
+    plan.session.max_threads = 2;
     let (outcome, records) = recorded(plan);
-    assert_eq!((outcome.scheduled, outcome.total.sent, records.len()), (Some(500), 500, 500));
-    let began = records[0].timestamp.unix_ns();
+    assert_eq!((outcome.scheduled_count, outcome.total_stats.sent, records.len()), (Some(500), 500, 500));
+    let began = records[0].due_timestamp.unix_ns();
     for record in &records {
         assert_eq!(
-            record.timestamp.unix_ns() - began,
+            record.due_timestamp.unix_ns() - began,
             i128::from(record.seq) * 1_000_000,
             "due to the nanosecond"
         );
     }
-    assert_eq!(outcome.total.send_lag.count(), 500);
+    assert_eq!(outcome.total_stats.send_lag.count(), 500);
 }
 
 #[test]
@@ -233,14 +239,14 @@ fn the_offered_rate_is_the_one_that_was_asked_for() {
         *schedule = Schedule::constant("50".parse().unwrap(), spacing);
         let outcome = run(plan);
         assert_eq!(
-            (outcome.scheduled, outcome.counted_duration, outcome.unsent()),
+            (outcome.scheduled_count, outcome.counted_duration, outcome.unsent_at_end()),
             (Some(hits), SECOND / 10, 0)
         );
     }
     let mut plan = open(&server, "50", Duration::from_secs(1));
-    plan.load.until = StopCondition { hits: 4, ..StopCondition::default() };
+    plan.load.stop_condition = StopCondition { max_requests: 4, ..StopCondition::default() };
     let outcome = run(plan);
-    assert_eq!((outcome.scheduled, outcome.counted_duration), (Some(4), 4 * SECOND / 50));
+    assert_eq!((outcome.scheduled_count, outcome.counted_duration), (Some(4), 4 * SECOND / 50));
 }
 
 /// It was 0.60: three hits in 5 s. The test has a hundredth of the time.
@@ -248,7 +254,7 @@ fn the_offered_rate_is_the_one_that_was_asked_for() {
 fn a_rate_below_one_hit_in_the_time_of_the_run_is_offered_as_it_was_asked_for() {
     let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "50", Duration::from_millis(50));
-    plan.load.until.hits = u64::MAX;
+    plan.load.stop_condition.max_requests = u64::MAX;
     let summary = Summary::new(&run(plan));
     assert_eq!((summary.offered, summary.offered_rate), (3, 50.0));
 }
@@ -258,11 +264,11 @@ fn a_rate_below_one_hit_in_the_time_of_the_run_is_offered_as_it_was_asked_for() 
 fn a_schedule_that_is_over_before_the_answers_come_has_the_rate_of_the_whole_run() {
     let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "1000000000", Duration::MAX);
-    plan.load.until.hits = 20;
+    plan.load.stop_condition.max_requests = 20;
     let outcome = run(plan);
     let summary = Summary::new(&outcome);
-    let rate = 20.0 / (outcome.elapsed as f64 / SECOND as f64);
-    assert!(outcome.total.after_schedule.completed > 0, "{:?}", outcome.total.after_schedule);
+    let rate = 20.0 / (outcome.elapsed_after_warm_up as f64 / SECOND as f64);
+    assert!(outcome.total_stats.after_schedule.completed > 0, "{:?}", outcome.total_stats.after_schedule);
     assert_eq!((summary.good, summary.achieved_rate, summary.goodput), (20, rate, rate));
 }
 
@@ -270,16 +276,19 @@ fn a_schedule_that_is_over_before_the_answers_come_has_the_rate_of_the_whole_run
 fn the_wait_for_the_last_answers_was_part_of_the_schedule_of_an_aborted_run() {
     let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = open(&silent, "100", Duration::MAX);
-    plan.load.until.hits = 10;
-    let running = engine::start(plan, None).unwrap();
+    plan.load.stop_condition.max_requests = 10;
+    let running = engine::start_single_trial(plan, None).unwrap();
     let control = running.control();
     while control.elapsed() < SECOND / 5 || control.in_flight() < 10 {
         std::thread::yield_now();
     }
     control.abort();
     let outcome = running.finish();
-    assert_eq!((outcome.scheduled, outcome.counted_duration, outcome.unsent()), (Some(10), SECOND / 10, 0));
-    assert_eq!(outcome.total.after_schedule, AfterSchedule { completed: 10, good: 0 });
+    assert_eq!(
+        (outcome.scheduled_count, outcome.counted_duration, outcome.unsent_at_end()),
+        (Some(10), SECOND / 10, 0)
+    );
+    assert_eq!(outcome.total_stats.after_schedule, AfterSchedule { completed: 10, good: 0 });
 }
 
 /// It went on sending, with nobody to stop it.
@@ -294,18 +303,18 @@ fn a_run_that_is_dropped_is_aborted_and_leaves_nothing_behind() {
     })
     .unwrap();
     let mut plan = open(&silent, "100", Duration::MAX);
-    plan.load.until.hits = 5;
+    plan.load.stop_condition.max_requests = 5;
     let sink = Sink::default();
     let output: Box<dyn Write + Send> = Box::new(sink.clone());
     let results = ResultsOutput {
         format: ResultFormat::Csv,
         output,
         max_body: 0,
-        warn_of_cut_body: None,
-        connection_timings: false,
+        cut_body_callback: None,
+        write_connection_timings: false,
         on_slow_output: SlowOutputPolicy::Wait,
     };
-    let running = engine::start(plan, Some(results)).unwrap();
+    let running = engine::start_single_trial(plan, Some(results)).unwrap();
     while running.control().in_flight() < 5 {
         std::thread::yield_now();
     }
@@ -327,15 +336,15 @@ fn a_run_ends_with_its_last_answer_and_not_when_somebody_asks() {
         Ok(())
     })
     .unwrap();
-    let running = engine::start(some(&server, 20), None).unwrap();
+    let running = engine::start_single_trial(some(&server, 20), None).unwrap();
     closed.recv().unwrap();
     let seen = running.control().elapsed();
     while running.control().elapsed() < seen + SECOND / 5 {
         std::thread::yield_now();
     }
     let outcome = running.finish();
-    assert!(outcome.elapsed <= seen, "{} of {seen}", outcome.elapsed);
-    assert_eq!(outcome.counted_duration, outcome.elapsed);
+    assert!(outcome.elapsed_after_warm_up <= seen, "{} of {seen}", outcome.elapsed_after_warm_up);
+    assert_eq!(outcome.counted_duration, outcome.elapsed_after_warm_up);
 }
 
 /// A server of 20/s that was offered 40/s for 5 s was said to be good for 40/s.
@@ -350,7 +359,7 @@ fn what_a_slow_server_answers_after_the_schedule_is_in_no_rate() {
         peer.send(OK.as_bytes())
     })
     .unwrap();
-    let running = engine::start(open(&server, "100", Duration::from_millis(100)), None).unwrap();
+    let running = engine::start_single_trial(open(&server, "100", Duration::from_millis(100)), None).unwrap();
     let control = running.control();
     while control.elapsed() < SECOND / 5 {
         std::thread::yield_now();
@@ -358,14 +367,14 @@ fn what_a_slow_server_answers_after_the_schedule_is_in_no_rate() {
     drop(closed);
     let outcome = running.finish();
     assert_eq!(
-        (outcome.total.good(), outcome.total.after_schedule),
+        (outcome.total_stats.good_count(), outcome.total_stats.after_schedule),
         (10, AfterSchedule { completed: 10, good: 10 })
     );
     let summary = Summary::new(&outcome);
     assert_eq!((summary.offered_rate, summary.achieved_rate, summary.goodput), (100.0, 0.0, 0.0));
     let closed = run(some(&Server::start_answering(OK).unwrap(), 20));
     assert_eq!(
-        (closed.total.ended_after_send_count(), closed.total.after_schedule),
+        (closed.total_stats.ended_after_send_count(), closed.total_stats.after_schedule),
         (20, AfterSchedule::default())
     );
 }
@@ -376,15 +385,16 @@ fn the_time_after_the_last_hit_was_part_of_the_schedule_of_poisson_arrivals() {
     let mut plan = open(&server, "1000", Duration::from_secs(60));
     plan.load.arrivals =
         ArrivalModel::Open(Schedule::constant("1000".parse().unwrap(), ArrivalSpacing::Poisson(1)));
-    plan.load.until.hits = 20;
+    plan.load.stop_condition.max_requests = 20;
     let outcome = run(plan);
-    assert_eq!((outcome.scheduled, outcome.unsent()), (Some(20), 0));
+    assert_eq!((outcome.scheduled_count, outcome.unsent_at_end()), (Some(20), 0));
     assert!(outcome.counted_duration < SECOND, "{}", outcome.counted_duration);
 }
 
 /// Targets that are read during the run: `/0`, `/1` and so on.
 fn lazy(server: &Server, targets: u64) -> RequestSource {
-    let file: String = (0..targets).map(|k| format!("GET {}\n", server.url(&format!("/{k}")))).collect();
+    let file: String =
+        (0..targets).map(|k| format!("GET {}\n", server.url_of_path(&format!("/{k}")))).collect();
     let input = Box::new(std::io::Cursor::new(file));
     let reader = TargetReader::new("t", input, target::TargetFormat::Http, TargetDefaults::default());
     RequestSource::Lazy(RequestReader::new(reader, RequestFraming::default(), None))
@@ -406,10 +416,10 @@ fn hits_that_would_have_been_due_after_the_last_target_were_blamed_on_the_genera
         let mut plan = open(&server, "1000", Duration::from_secs(60));
         plan.load.arrivals = ArrivalModel::Open(Schedule::constant("1000".parse().unwrap(), spacing));
         plan.session.source = lazy(&server, 20);
-        plan.session.threads = threads;
+        plan.session.max_threads = threads;
         let outcome = run(plan);
         assert_eq!(
-            (outcome.scheduled, outcome.total.sent, outcome.counted_duration),
+            (outcome.scheduled_count, outcome.total_stats.sent, outcome.counted_duration),
             (Some(20), 20, SECOND / 50),
             "{threads} threads, {spacing:?}"
         );
@@ -424,25 +434,25 @@ fn a_dropped_hit_used_up_its_target_only_when_results_were_recorded() {
         plan.session.source = lazy(&server, 50);
         plan.load.in_flight = InFlightLimit { limit: 2, on_saturation: SaturationPolicy::Drop };
         plan.session.transport.timeout = Some(Duration::from_millis(200));
-        plan.session.threads = threads;
+        plan.session.max_threads = threads;
         plan
     };
     for threads in [1, 2] {
         let outcome = run(plan(threads));
-        let ended = outcome.total.sent + outcome.total.fault_count(RequestFault::Dropped);
+        let ended = outcome.total_stats.sent + outcome.total_stats.fault_count(RequestFault::Dropped);
         assert_eq!(
-            (outcome.scheduled, ended, outcome.total.completed),
+            (outcome.scheduled_count, ended, outcome.total_stats.completed),
             (Some(50), 50, 50),
             "{threads} threads"
         );
         let (outcome, records) = recorded(plan(threads));
         assert_eq!(
-            (outcome.scheduled, outcome.total.completed, records.len()),
+            (outcome.scheduled_count, outcome.total_stats.completed, records.len()),
             (Some(50), 50, 50),
             "{threads} threads"
         );
         for record in records {
-            assert_eq!(record.url, server.url(&format!("/{}", record.seq)));
+            assert_eq!(record.url, server.url_of_path(&format!("/{}", record.seq)));
         }
     }
 }
@@ -455,7 +465,11 @@ fn a_shed_hit_left_its_target_to_the_next() {
     plan.session.transport.deadline = Some(Duration::ZERO);
     let outcome = run(plan);
     assert_eq!(
-        (outcome.scheduled, outcome.total.fault_count(RequestFault::Shed), outcome.total.sent),
+        (
+            outcome.scheduled_count,
+            outcome.total_stats.fault_count(RequestFault::DeadlineBeforeSend),
+            outcome.total_stats.sent
+        ),
         (Some(20), 20, 0)
     );
 }
@@ -478,13 +492,13 @@ fn a_client_that_waited_kept_half_of_a_closed_loops_requests_to_itself() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, HITS as u64);
-    (plan.session.threads, plan.load.in_flight.limit) = (2, 2);
+    (plan.session.max_threads, plan.load.in_flight.limit) = (2, 2);
     plan.session.transport.timeout = Some(Duration::from_secs(5));
     let (outcome, records) = recorded(plan);
-    let timed_out = outcome.total.fault_count(RequestFault::Timeout);
+    let timed_out = outcome.total_stats.fault_count(RequestFault::Timeout);
     // So that the server's thread ends, too.
     answered.store(HITS, Ordering::SeqCst);
-    assert_eq!((outcome.threads, outcome.total.good(), timed_out), (2, HITS as u64, 0));
+    assert_eq!((outcome.threads, outcome.total_stats.good_count(), timed_out), (2, HITS as u64, 0));
     assert!(records.iter().map(|record| record.seq).eq(0..HITS as u64));
 }
 
@@ -493,9 +507,9 @@ fn hits_that_were_handed_out_while_the_run_was_being_drained_had_not_been_offere
     let server = Server::start_answering(OK).unwrap();
     for _ in 0..60 {
         let mut plan = open(&server, "100000", Duration::from_secs(60));
-        (plan.session.threads, plan.load.in_flight.on_saturation) = (2, SaturationPolicy::Drop);
+        (plan.session.max_threads, plan.load.in_flight.on_saturation) = (2, SaturationPolicy::Drop);
         plan.load.in_flight.limit = 2;
-        let running = engine::start(plan, None).unwrap();
+        let running = engine::start_single_trial(plan, None).unwrap();
         let control = running.control();
         while control.elapsed() < SECOND / 200 {
             std::thread::yield_now();
@@ -503,10 +517,10 @@ fn hits_that_were_handed_out_while_the_run_was_being_drained_had_not_been_offere
         control.drain();
         let outcome = running.finish();
         assert!(
-            outcome.scheduled >= Some(outcome.total.completed),
+            outcome.scheduled_count >= Some(outcome.total_stats.completed),
             "{:?} {}",
-            outcome.scheduled,
-            outcome.total.completed
+            outcome.scheduled_count,
+            outcome.total_stats.completed
         );
     }
 }
@@ -525,16 +539,19 @@ fn a_head_in_single_bytes_chunks_with_trailers_and_interim_answers_are_understoo
     let server = server.unwrap();
     let (outcome, records) = recorded(some(&server, 3));
     assert_eq!((statuses(&outcome), server.connection_count()), (vec![(200, 3)], 1));
-    assert!(records.iter().all(|record| record.body == b"abc" && record.bytes_in == 3));
+    assert!(records.iter().all(|record| record.response_body == b"abc" && record.bytes_in == 3));
 }
 
 #[test]
 fn an_early_close_is_a_failure_with_its_time_and_never_an_answer() {
     let server = Server::start(|mut peer, _| peer.read_request_head().map(|_| ())).unwrap();
     let (outcome, records) = recorded(some(&server, 4));
-    assert_eq!((outcome.total.good(), outcome.total.fault_count(RequestFault::ClosedEarly)), (0, 4));
-    assert_eq!(outcome.total.class(OutcomeClass::Failed).response_time.count(), 4);
-    assert_eq!(outcome.total.class(OutcomeClass::Good).response_time.count(), 0);
+    assert_eq!(
+        (outcome.total_stats.good_count(), outcome.total_stats.fault_count(RequestFault::ClosedEarly)),
+        (0, 4)
+    );
+    assert_eq!(outcome.total_stats.times_of_class(OutcomeClass::Failed).response_time.count(), 4);
+    assert_eq!(outcome.total_stats.times_of_class(OutcomeClass::Good).response_time.count(), 0);
     assert!(records.iter().all(|record| record.code == 0 && record.error == "EOF before the response"));
 }
 
@@ -548,11 +565,15 @@ fn a_race_lost_against_a_closing_server_is_retried_once_on_a_new_connection() {
     });
     let server = server.unwrap();
     let outcome = run(some(&server, 5));
-    assert_eq!((statuses(&outcome), outcome.total.retried), (vec![(200, 5)], 4));
+    assert_eq!((statuses(&outcome), outcome.total_stats.retried), (vec![(200, 5)], 4));
     let mut plan = some(&server, 4);
     plan.session.transport.retries_enabled = false;
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), outcome.total.retried), (2, 0), "nobody wants to hear of it again");
+    assert_eq!(
+        (outcome.total_stats.good_count(), outcome.total_stats.retried),
+        (2, 0),
+        "nobody wants to hear of it again"
+    );
     let posting = Server::start(|mut peer, _| {
         peer.read_request_head()?;
         peer.read_body(1)?;
@@ -561,10 +582,10 @@ fn a_race_lost_against_a_closing_server_is_retried_once_on_a_new_connection() {
     });
     let posting = posting.unwrap();
     let mut plan = some(&posting, 2);
-    plan.session.source = source("POST", &posting.url("/"), "x");
+    plan.session.source = source("POST", &posting.url_of_path("/"), "x");
     let outcome = run(plan);
     assert_eq!(
-        (outcome.total.good(), outcome.total.fault_count(RequestFault::ClosedEarly)),
+        (outcome.total_stats.good_count(), outcome.total_stats.fault_count(RequestFault::ClosedEarly)),
         (1, 1),
         "a POST is not repeated"
     );
@@ -578,11 +599,11 @@ fn a_reset_within_a_body_and_a_short_body_are_failures() {
         if number == 0 { peer.reset() } else { Ok(()) }
     });
     let outcome = run(some(&server.unwrap(), 2));
-    assert_eq!(outcome.total.good(), 0);
+    assert_eq!(outcome.total_stats.good_count(), 0);
     let reset = RequestFault::ConnectionIoError(std::io::ErrorKind::ConnectionReset);
     // A reset may overtake the bytes before it; then it is a reset before the first byte, which is broken, too.
     assert_eq!(
-        (outcome.total.fault_count(reset), outcome.total.fault_count(RequestFault::Truncated)),
+        (outcome.total_stats.fault_count(reset), outcome.total_stats.fault_count(RequestFault::Truncated)),
         (1, 1)
     );
 }
@@ -592,7 +613,7 @@ fn a_half_closed_connection_brings_its_answer_and_is_not_used_again() {
     let server = Server::start(|mut peer, _| {
         peer.read_request_head()?;
         peer.send(OK.as_bytes())?;
-        peer.half_close()
+        peer.half_close_and_wait()
     });
     let server = server.unwrap();
     let outcome = run(some(&server, 3));
@@ -623,7 +644,7 @@ fn a_connection_answered_before_it_took_the_whole_request_was_used_again() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, 3);
-    plan.session.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
+    plan.session.source = source("POST", &server.url_of_path("/"), &"x".repeat(20 << 20));
     let outcome = run(plan);
     assert_eq!((statuses(&outcome), server.connection_count()), (vec![(200, 3)], 3));
 }
@@ -638,7 +659,7 @@ fn a_server_that_refuses_a_long_body_and_closes_is_heard() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, 10);
-    plan.session.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
+    plan.session.source = source("POST", &server.url_of_path("/"), &"x".repeat(20 << 20));
     assert_eq!(statuses(&run(plan)), [(413, 10)]);
 }
 
@@ -652,12 +673,12 @@ fn a_body_of_which_less_is_kept_than_came_is_warned_of() {
             format: ResultFormat::Csv,
             output: Box::new(Sink::default()),
             max_body,
-            warn_of_cut_body: Some(|bytes| _ = LONGEST.fetch_max(bytes, Ordering::Relaxed)),
-            connection_timings: false,
+            cut_body_callback: Some(|bytes| _ = LONGEST.fetch_max(bytes, Ordering::Relaxed)),
+            write_connection_timings: false,
             on_slow_output: SlowOutputPolicy::Wait,
         };
-        let outcome = engine::start(some(&server, 2), Some(results)).unwrap().finish();
-        assert_eq!(outcome.total.good(), 2);
+        let outcome = engine::start_single_trial(some(&server, 2), Some(results)).unwrap().finish();
+        assert_eq!(outcome.total_stats.good_count(), 2);
         assert_eq!(LONGEST.load(Ordering::Relaxed), warned);
     }
 }
@@ -672,7 +693,7 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
                 1 => peer.send(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 4\r\n\r\nlate")?,
                 _ => {
                     peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut")?;
-                    return peer.half_close();
+                    return peer.half_close_and_wait();
                 }
             }
         }
@@ -680,20 +701,20 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
     });
     let server = server.unwrap();
     let mut plan = some(&server, 12);
-    plan.load.samples_per_outcome = 2;
+    plan.load.max_samples_per_outcome = 2;
     let sink = Sink::default();
     let output = Box::new(sink.clone());
     let results = ResultsOutput {
         format: ResultFormat::Csv,
         output,
         max_body: 1,
-        warn_of_cut_body: None,
-        connection_timings: false,
+        cut_body_callback: None,
+        write_connection_timings: false,
         on_slow_output: SlowOutputPolicy::Wait,
     };
-    let outcome = engine::start(plan, Some(results)).unwrap().finish();
+    let outcome = engine::start_single_trial(plan, Some(results)).unwrap().finish();
     let told: Vec<_> = outcome
-        .total
+        .total_stats
         .response_samples
         .iter()
         .map(|sample| (sample.status, sample.fault, String::from_utf8_lossy(&sample.body).into_owned()))
@@ -704,8 +725,8 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
         (200, Some(RequestFault::Truncated), "cut".into()),
     ];
     assert_eq!(told, [three.clone(), three].concat());
-    let second = outcome.total.response_samples.iter().nth(1).unwrap();
-    assert_eq!(second.head, b"Content-Length: 4\r\nRetry-After: 7\r\n");
+    let second = outcome.total_stats.response_samples.iter().nth(1).unwrap();
+    assert_eq!(second.header_lines, b"Content-Length: 4\r\nRetry-After: 7\r\n");
     let csv = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
     // One byte of "hi" and of "late".
     assert_eq!((csv.matches(",aA==,").count(), csv.matches(",bA==,").count()), (4, 4), "{csv}");
@@ -715,7 +736,7 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
 fn what_is_no_http_is_a_failure() {
     let server = Server::start_answering("SSH-2.0-OpenSSH_9.2\r\n").unwrap();
     let (outcome, records) = recorded(some(&server, 1));
-    assert_eq!(outcome.total.good(), 0);
+    assert_eq!(outcome.total_stats.good_count(), 0);
     assert!(records[0].error.starts_with("malformed HTTP response"), "{}", records[0].error);
 }
 
@@ -726,7 +747,10 @@ fn statuses_outside_200_to_399_are_errors_that_read_like_the_status_line() {
     let (outcome, records) = recorded(some(&server, 1));
     assert_eq!(records[0].error, "429 Too Many Requests");
     assert_eq!(
-        (outcome.total.good(), outcome.total.class(OutcomeClass::BadStatus).response_time.count()),
+        (
+            outcome.total_stats.good_count(),
+            outcome.total_stats.times_of_class(OutcomeClass::BadStatus).response_time.count()
+        ),
         (0, 1)
     );
 }
@@ -767,14 +791,14 @@ fn a_wrong_answer_is_a_failure_with_its_reason_and_keeps_its_body() {
     });
     let server = server.unwrap();
     let mut plan = expecting(&server, 100, &["status=2xx", "json:/status=ok"]);
-    plan.load.samples_per_outcome = 1;
+    plan.load.max_samples_per_outcome = 1;
     let (outcome, records) = recorded(plan);
     let wrong = RequestFault::WrongAnswer(WrongAnswer::Condition(ExpectationSubject::Json));
     assert_eq!(
-        (outcome.total.good(), outcome.total.fault_count(wrong), server.connection_count()),
+        (outcome.total_stats.good_count(), outcome.total_stats.fault_count(wrong), server.connection_count()),
         (80, 20, 1)
     );
-    assert_eq!(outcome.total.class(OutcomeClass::WrongAnswer).response_time.count(), 20);
+    assert_eq!(outcome.total_stats.times_of_class(OutcomeClass::WrongAnswer).response_time.count(), 20);
     let summary = Summary::new(&outcome);
     assert_eq!(
         summary.status_codes.iter().collect::<Vec<_>>(),
@@ -789,9 +813,9 @@ fn a_wrong_answer_is_a_failure_with_its_reason_and_keeps_its_body() {
     let (right, wrong) = (&records[3], &records[4]);
     assert_eq!((right.code, right.error.as_str()), (200, ""));
     assert_eq!((wrong.code, wrong.error.as_str()), (0, r#"wrong-answer: json:/status is not "ok""#));
-    assert_eq!(wrong.body, br#"{"error":"db down"}"#);
-    assert!(wrong.headers.iter().any(|header| header == (b"X-Number", b"5")));
-    let sample = outcome.total.response_samples.iter().find(|sample| sample.fault.is_some()).unwrap();
+    assert_eq!(wrong.response_body, br#"{"error":"db down"}"#);
+    assert!(wrong.response_headers.iter().any(|header| header == (b"X-Number", b"5")));
+    let sample = outcome.total_stats.response_samples.iter().find(|sample| sample.fault.is_some()).unwrap();
     assert_eq!((sample.status, &*sample.body), (200, &br#"{"error":"db down"}"#[..]));
 }
 
@@ -811,13 +835,18 @@ fn a_condition_is_tested_across_chunks_and_on_the_answer_that_a_redirect_leads_t
     let server = server.unwrap();
     let conditions = ["status=200", "body~all is well", "body!~wrong", "body=~^all.*well$", "length=11"];
     let outcome = run(expecting(&server, 5, &conditions));
-    assert_eq!((outcome.total.good(), outcome.total.redirects), (5, 5), "{:?}", outcome.total.wrong_answers);
+    assert_eq!(
+        (outcome.total_stats.good_count(), outcome.total_stats.redirects),
+        (5, 5),
+        "{:?}",
+        outcome.total_stats.wrong_answers
+    );
 }
 
 #[test]
 fn a_target_without_conditions_is_not_held_to_those_of_another() {
     let server = Server::start_answering(OK).unwrap();
-    let text = format!("# expect=body~bye\nGET {0}\n\nGET {0}\n", server.url("/x"));
+    let text = format!("# expect=body~bye\nGET {0}\n\nGET {0}\n", server.url_of_path("/x"));
     let reader = TargetReader::new(
         "t",
         Box::new(std::io::Cursor::new(text)),
@@ -828,7 +857,7 @@ fn a_target_without_conditions_is_not_held_to_those_of_another() {
     let list = RequestReader::new(reader, RequestFraming::default(), None).read_all().unwrap();
     plan.session.source = RequestSource::List(list);
     let (outcome, records) = recorded(plan);
-    assert_eq!(outcome.total.good(), 5);
+    assert_eq!(outcome.total_stats.good_count(), 5);
     let errors: Vec<_> = records.iter().map(|record| record.error.as_str()).collect();
     assert_eq!(errors, [r#"wrong-answer: body lacks "bye""#, ""].repeat(5));
 }
@@ -854,7 +883,7 @@ fn a_head_of_many_lines_is_an_answer() {
     let server = Server::start_answering(format!("HTTP/1.1 200 OK\r\n{cookies}Content-Length: 2\r\n\r\nhi"));
     let (outcome, records) = recorded(some(&server.unwrap(), 1));
     assert_eq!(statuses(&outcome), [(200, 1)]);
-    assert_eq!(records[0].headers.iter().count(), 1001);
+    assert_eq!(records[0].response_headers.iter().count(), 1001);
 }
 
 #[test]
@@ -870,9 +899,9 @@ fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
     let mut plan = some(&server, 1);
     plan.session.transport.timeout = Some(Duration::from_millis(100));
     let (outcome, records) = recorded(plan);
-    assert_eq!(outcome.total.fault_count(RequestFault::Timeout), 1);
-    assert!(outcome.total.bytes_in > 0);
-    assert_eq!((records[0].code, records[0].body.len()), (0, 0));
+    assert_eq!(outcome.total_stats.fault_count(RequestFault::Timeout), 1);
+    assert!(outcome.total_stats.bytes_in > 0);
+    assert_eq!((records[0].code, records[0].response_body.len()), (0, 0));
 }
 
 #[test]
@@ -881,8 +910,8 @@ fn a_timeout_is_in_the_histogram_with_the_time_it_took() {
     let mut plan = some(&server, 2);
     plan.session.transport.timeout = Some(Duration::from_millis(50));
     let outcome = run(plan);
-    let times = outcome.total.class(OutcomeClass::TimedOut);
-    assert_eq!((times.service_time.count(), outcome.total.completed), (2, 2));
+    let times = outcome.total_stats.times_of_class(OutcomeClass::TimedOut);
+    assert_eq!((times.service_time.count(), outcome.total_stats.completed), (2, 2));
     assert!(
         times.service_time.min() >= 49_900_000,
         "{} within the histogram's 0.1 %",
@@ -897,12 +926,16 @@ fn a_silent_server_holds_no_more_than_the_bound_and_the_run_ends_on_time() {
     plan.load.in_flight = InFlightLimit { limit: 5, on_saturation: SaturationPolicy::Queue };
     plan.session.transport.timeout = Some(Duration::from_millis(100));
     let outcome = run(plan);
-    assert_eq!(outcome.total.in_flight_peak, 5);
-    assert!(outcome.total.sent >= 5 && outcome.total.sent <= 20, "{}", outcome.total.sent);
-    assert_eq!((outcome.scheduled, outcome.total.completed), (Some(600), outcome.total.sent));
-    assert!(outcome.elapsed < SECOND, "the backlog was not sent after the end");
+    assert_eq!(outcome.total_stats.in_flight_peak, 5);
+    assert!(outcome.total_stats.sent >= 5 && outcome.total_stats.sent <= 20, "{}", outcome.total_stats.sent);
+    assert_eq!(
+        (outcome.scheduled_count, outcome.total_stats.completed),
+        (Some(600), outcome.total_stats.sent)
+    );
+    assert!(outcome.elapsed_after_warm_up < SECOND, "the backlog was not sent after the end");
     assert!(
-        outcome.total.all_times().response_time.max() > outcome.total.all_times().service_time.max(),
+        outcome.total_stats.all_times().response_time.max()
+            > outcome.total_stats.all_times().service_time.max(),
         "waiting for room is in the response time"
     );
 }
@@ -915,10 +948,14 @@ fn hits_that_find_no_room_are_counted_and_recorded_when_the_policy_is_to_drop() 
     plan.session.transport.timeout = Some(Duration::from_secs(1));
     let (outcome, records) = recorded(plan);
     assert_eq!(
-        (outcome.total.sent, outcome.total.fault_count(RequestFault::Dropped), records.len()),
+        (outcome.total_stats.sent, outcome.total_stats.fault_count(RequestFault::Dropped), records.len()),
         (3, 197, 200)
     );
-    assert_eq!(outcome.total.all_times().response_time.count(), 3, "what was never sent has no latency");
+    assert_eq!(
+        outcome.total_stats.all_times().response_time.count(),
+        3,
+        "what was never sent has no latency"
+    );
 }
 
 #[test]
@@ -933,19 +970,19 @@ fn a_closed_loop_that_was_to_drop_dropped_for_ever() {
 fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     let server = Server::start_answering(OK).unwrap();
     let plan = open(&server, "1000", Duration::from_secs(60));
-    let running = engine::start(plan, None).unwrap();
+    let running = engine::start_single_trial(plan, None).unwrap();
     let control = running.control();
     while control.elapsed() < SECOND / 20 {
         std::thread::yield_now();
     }
     control.drain();
     let outcome = running.finish();
-    assert!(outcome.stop_reason == Some(RunStopReason::Commanded) && outcome.total.sent > 0);
-    assert_eq!(outcome.total.completed, outcome.total.sent);
-    assert_eq!(statuses(&outcome), [(200, outcome.total.sent)]);
+    assert!(outcome.stop_reason == Some(RunStopReason::Commanded) && outcome.total_stats.sent > 0);
+    assert_eq!(outcome.total_stats.completed, outcome.total_stats.sent);
+    assert_eq!(statuses(&outcome), [(200, outcome.total_stats.sent)]);
 
     let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
-    let running = engine::start(open(&silent, "1000", Duration::from_secs(60)), None).unwrap();
+    let running = engine::start_single_trial(open(&silent, "1000", Duration::from_secs(60)), None).unwrap();
     let control = running.control();
     while control.elapsed() < SECOND / 20 {
         std::thread::yield_now();
@@ -953,11 +990,11 @@ fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     control.drain();
     control.abort();
     let outcome = running.finish();
-    assert!(outcome.total.sent > 0);
+    assert!(outcome.total_stats.sent > 0);
     // Some may not have had their connections yet.
     assert_eq!(
-        outcome.total.fault_count(RequestFault::Aborted),
-        outcome.total.sent + outcome.total.no_connection
+        outcome.total_stats.fault_count(RequestFault::Aborted),
+        outcome.total_stats.sent + outcome.total_stats.no_connection
     );
 }
 
@@ -984,11 +1021,13 @@ fn an_abort_ends_a_run_whose_results_nobody_reads() {
             format: ResultFormat::Csv,
             output,
             max_body: 0,
-            warn_of_cut_body: None,
-            connection_timings: false,
+            cut_body_callback: None,
+            write_connection_timings: false,
             on_slow_output,
         };
-        let running = engine::start(open(&server, "1000", Duration::from_secs(60)), Some(results)).unwrap();
+        let running =
+            engine::start_single_trial(open(&server, "1000", Duration::from_secs(60)), Some(results))
+                .unwrap();
         let control = running.control();
         while control.elapsed() < SECOND / 20 {
             std::thread::yield_now();
@@ -996,8 +1035,12 @@ fn an_abort_ends_a_run_whose_results_nobody_reads() {
         control.drain();
         control.abort();
         let outcome = running.finish();
-        assert!(matches!(outcome.records_written, Err(EncodeError::Unread)), "{:?}", outcome.records_written);
-        assert!(outcome.total.sent > 0);
+        assert!(
+            matches!(outcome.records_written, Err(EncodeError::EndedWhileOutputBlocked)),
+            "{:?}",
+            outcome.records_written
+        );
+        assert!(outcome.total_stats.sent > 0);
         drop(reader);
     }
 }
@@ -1006,7 +1049,12 @@ fn an_abort_ends_a_run_whose_results_nobody_reads() {
 #[test]
 fn hits_that_are_never_sent_count_under_their_own_targets() {
     let server = Server::start_answering(OK).unwrap();
-    let file = format!("GET {}\n\nGET {}\n\nGET {}\n", server.url("/0"), server.url("/1"), server.url("/2"));
+    let file = format!(
+        "GET {}\n\nGET {}\n\nGET {}\n",
+        server.url_of_path("/0"),
+        server.url_of_path("/1"),
+        server.url_of_path("/2")
+    );
     let reader = TargetReader::new(
         "x",
         Box::new(std::io::Cursor::new(file)),
@@ -1017,9 +1065,10 @@ fn hits_that_are_never_sent_count_under_their_own_targets() {
     let mut plan = open(&server, "100", Duration::from_millis(60));
     plan.session.source = RequestSource::List(list);
     plan.session.transport.deadline = Some(Duration::ZERO);
-    plan.load.by_outcome = true;
+    plan.load.collect_target_outcomes = true;
     let outcome = run(plan);
-    let counts: Vec<_> = outcome.total.outcomes.iter().map(|(target, one)| (target, one.count)).collect();
+    let counts: Vec<_> =
+        outcome.total_stats.outcomes.iter().map(|(target, one)| (target, one.count)).collect();
     assert_eq!(counts, [(0, 2), (1, 2), (2, 2)]);
 }
 
@@ -1040,16 +1089,19 @@ fn redirects_are_followed_counted_and_bounded() {
     let server = server.unwrap();
     let outcome = run(some(&server, 2));
     assert_eq!(
-        (statuses(&outcome), outcome.total.redirects, server.connection_count()),
+        (statuses(&outcome), outcome.total_stats.redirects, server.connection_count()),
         (vec![(200, 2)], 2, 1)
     );
     let mut plan = some(&server, 1);
-    plan.session.source = source("GET", &server.url("/loop"), "");
-    plan.session.transport.redirects = Some(3);
+    plan.session.source = source("GET", &server.url_of_path("/loop"), "");
+    plan.session.transport.max_redirects = Some(3);
     let outcome = run(plan);
-    assert_eq!((outcome.total.fault_count(RequestFault::TooManyRedirects), outcome.total.redirects), (1, 3));
+    assert_eq!(
+        (outcome.total_stats.fault_count(RequestFault::TooManyRedirects), outcome.total_stats.redirects),
+        (1, 3)
+    );
     let mut plan = some(&server, 1);
-    plan.session.transport.redirects = None;
+    plan.session.transport.max_redirects = None;
     assert_eq!(statuses(&run(plan)), [(302, 1)]);
 }
 
@@ -1067,10 +1119,13 @@ fn a_record_of_a_redirected_request_names_what_was_asked_for() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, 1);
-    plan.session.source = source("PUT", &server.url("/a"), "");
+    plan.session.source = source("PUT", &server.url_of_path("/a"), "");
     let (outcome, records) = recorded(plan);
-    assert_eq!((statuses(&outcome), outcome.total.redirects), (vec![(200, 1)], 2));
-    assert_eq!((records[0].method.as_str(), records[0].url.as_str()), ("PUT", server.url("/a").as_str()));
+    assert_eq!((statuses(&outcome), outcome.total_stats.redirects), (vec![(200, 1)], 2));
+    assert_eq!(
+        (records[0].method.as_str(), records[0].url.as_str()),
+        ("PUT", server.url_of_path("/a").as_str())
+    );
 }
 
 #[test]
@@ -1078,7 +1133,7 @@ fn a_redirect_to_nowhere_is_the_answer() {
     for location in ["", "Location: \r\n"] {
         let answer = format!("HTTP/1.1 302 Found\r\n{location}Content-Length: 0\r\n\r\n");
         let outcome = run(some(&Server::start_answering(answer).unwrap(), 1));
-        assert_eq!((statuses(&outcome), outcome.total.redirects), (vec![(302, 1)], 0), "{location:?}");
+        assert_eq!((statuses(&outcome), outcome.total_stats.redirects), (vec![(302, 1)], 0), "{location:?}");
     }
 }
 
@@ -1086,10 +1141,10 @@ fn a_redirect_to_nowhere_is_the_answer() {
 fn a_refused_connection_names_the_reason() {
     let address = Server::start_answering(OK).unwrap().address();
     let mut plan = RunPlan::new(source("GET", &format!("http://{address}/"), ""), ArrivalModel::Closed);
-    plan.load.until.hits = 2;
+    plan.load.stop_condition.max_requests = 2;
     let (outcome, records) = recorded(plan);
     let refused = RequestFault::Connect(std::io::ErrorKind::ConnectionRefused);
-    assert_eq!((outcome.total.fault_count(refused), outcome.total.connections), (2, 0));
+    assert_eq!((outcome.total_stats.fault_count(refused), outcome.total_stats.connections), (2, 0));
     assert_eq!(records[0].error, "connect: connection refused");
 }
 
@@ -1100,7 +1155,7 @@ fn the_warm_up_is_sent_and_not_counted() {
     plan.load.warm_up = Duration::from_millis(100);
     let (outcome, records) = recorded(plan);
     assert_eq!(
-        (outcome.scheduled, outcome.total.sent, outcome.total.completed, records.len()),
+        (outcome.scheduled_count, outcome.total_stats.sent, outcome.total_stats.completed, records.len()),
         (Some(100), 100, 100, 100)
     );
 }
@@ -1121,7 +1176,8 @@ fn what_happens_in_the_warm_up_is_in_no_figure_of_what_follows() {
     plan.load.in_flight.limit = 1;
     // The last hit is sent at 0.7 s.
     plan.session.transport.timeout = Some(Duration::from_millis(350));
-    let RunOutcome { total, elapsed, scheduled, .. } = run(plan);
+    let RunOutcome { total_stats: total, elapsed_after_warm_up: elapsed, scheduled_count: scheduled, .. } =
+        run(plan);
     assert!(server.connection_count() > 1);
     assert_eq!((scheduled, total.completed, total.in_flight_peak), (Some(0), 0, 0));
     assert_eq!((total.redirects, total.retried, total.connections), (0, 0, 0));
@@ -1135,7 +1191,7 @@ fn requests_of_the_warm_up_were_among_the_times_of_writing() {
     let mut plan = open(&server, "1000", Duration::from_millis(200));
     plan.load.warm_up = Duration::from_millis(100);
     let outcome = run(plan);
-    assert_eq!((outcome.total.sent, outcome.total.write.count()), (100, 100));
+    assert_eq!((outcome.total_stats.sent, outcome.total_stats.write.count()), (100, 100));
 }
 
 #[test]
@@ -1143,12 +1199,12 @@ fn a_changed_rate_takes_effect_while_running() {
     let server = Server::start_answering(OK).unwrap();
     // Unchanged it would take a minute.
     let mut plan = open(&server, "1", Duration::from_secs(3600));
-    plan.load.until.hits = 60;
-    let running = engine::start(plan, None).unwrap();
+    plan.load.stop_condition.max_requests = 60;
+    let running = engine::start_single_trial(plan, None).unwrap();
     assert!(running.control().set_rate("1000".parse().unwrap()));
     let outcome = running.finish();
-    assert_eq!((outcome.total.good(), outcome.scheduled), (60, Some(60)));
-    assert!(outcome.elapsed < 30 * SECOND, "{}", outcome.elapsed);
+    assert_eq!((outcome.total_stats.good_count(), outcome.scheduled_count), (60, Some(60)));
+    assert!(outcome.elapsed_after_warm_up < 30 * SECOND, "{}", outcome.elapsed_after_warm_up);
 }
 
 #[test]
@@ -1156,9 +1212,9 @@ fn connections_per_host_are_bounded_and_who_waits_is_served_in_turn() {
     let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "5000", Duration::from_millis(200));
     plan.session.transport.max_connections = 2;
-    plan.session.threads = 4;
+    plan.session.max_threads = 4;
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), server.connection_count(), outcome.threads), (1000, 2, 2));
+    assert_eq!((outcome.total_stats.good_count(), server.connection_count(), outcome.threads), (1000, 2, 2));
 }
 
 /// The loop slept on, and the next request ran out of its own time unsent. That it does not has a few tries: on a busy
@@ -1175,8 +1231,8 @@ fn a_connection_that_a_timeout_freed_is_given_to_who_waits_for_one() {
         plan.session.transport.max_connections = 1;
         plan.session.transport.timeout = Some(Duration::from_millis(110));
         let outcome = run(plan);
-        assert_eq!(outcome.total.completed, 2);
-        outcome.total.good() == 1
+        assert_eq!(outcome.total_stats.completed, 2);
+        outcome.total_stats.good_count() == 1
     };
     assert!((0..10).any(|_| served()));
 }
@@ -1188,14 +1244,14 @@ fn a_run_ends_when_its_errors_are_spent() {
     plan.load.error_budget = Some(ErrorBudget::Share(0.5));
     let outcome = run(plan);
     assert_eq!(outcome.stop_reason, Some(RunStopReason::ErrorBudget));
-    assert_eq!(outcome.total.completed, outcome.total.sent);
-    assert!(outcome.total.sent >= 100 && outcome.elapsed < 30 * SECOND);
+    assert_eq!(outcome.total_stats.completed, outcome.total_stats.sent);
+    assert!(outcome.total_stats.sent >= 100 && outcome.elapsed_after_warm_up < 30 * SECOND);
 }
 
 /// A closed loop of one client towards a URL that is not necessarily a server's own.
 fn towards(url: &str, requests: u64) -> RunPlan {
     let mut plan = RunPlan::new(source("GET", url, ""), ArrivalModel::Closed);
-    plan.load.until.hits = requests;
+    plan.load.stop_condition.max_requests = requests;
     plan.load.in_flight.limit = 1;
     plan
 }
@@ -1209,7 +1265,11 @@ fn a_name_is_looked_up_as_often_as_the_user_wants() {
         let mut plan = towards(&url, 4);
         plan.session.transport.dial.address_lifetime = lifetime;
         let outcome = run(plan);
-        assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (4, lookups), "{lifetime:?}");
+        assert_eq!(
+            (outcome.total_stats.good_count(), outcome.total_stats.lookup.count()),
+            (4, lookups),
+            "{lifetime:?}"
+        );
     }
 }
 
@@ -1256,14 +1316,14 @@ fn names_are_looked_up_side_by_side_and_for_each_connection_where_that_is_asked_
     // The one before the run serves the first connection; the others wait for each other's questions.
     plan.session.transport.dial.dns_servers = Arc::new(DnsServers::new(vec![reluctant(20)], ""));
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (21, 21));
-    assert_eq!((outcome.total.connections, server.connection_count()), (21, 21));
+    assert_eq!((outcome.total_stats.good_count(), outcome.total_stats.lookup.count()), (21, 21));
+    assert_eq!((outcome.total_stats.connections, server.connection_count()), (21, 21));
 }
 
 #[test]
 fn a_name_that_nobody_knows_is_a_failure_of_its_own() {
     let outcome = run(towards("http://does-not-exist.invalid/", 2));
-    assert_eq!(outcome.total.fault_count(RequestFault::Resolve(NameFault::System)), 2);
+    assert_eq!(outcome.total_stats.fault_count(RequestFault::Resolve(NameFault::System)), 2);
 }
 
 #[test]
@@ -1279,9 +1339,9 @@ fn connections_go_where_they_are_sent_and_requests_say_where_they_wanted_to() {
     let mut plan = towards("http://shop.example/", 6);
     let places = [&one, &two].map(|server| ("127.0.0.1".to_owned(), server.address().port()));
     plan.session.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
-    plan.session.transport.requests_per_connection = 1;
+    plan.session.transport.max_requests_per_connection = 1;
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), one.connection_count(), two.connection_count()), (6, 3, 3));
+    assert_eq!((outcome.total_stats.good_count(), one.connection_count(), two.connection_count()), (6, 3, 3));
 }
 
 /// An address that refuses at once, as one without a route does, was the last that was tried.
@@ -1292,8 +1352,8 @@ fn an_address_without_a_route_is_passed_over() {
     let places = [("255.255.255.255", 80), ("127.0.0.1", server.address().port())]
         .map(|(host, port)| (host.to_owned(), port));
     plan.session.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
-    plan.session.transport.requests_per_connection = 1;
-    assert_eq!(run(plan).total.good(), 6);
+    plan.session.transport.max_requests_per_connection = 1;
+    assert_eq!(run(plan).total_stats.good_count(), 6);
 }
 
 /// Whatever began before this call is older than this after it.
@@ -1312,7 +1372,7 @@ fn around(urls: &[String], requests: u64) -> RunPlan {
     };
     let list = RequestList::new(urls.iter().map(request).collect()).unwrap();
     let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
-    plan.load.until.hits = requests;
+    plan.load.stop_condition.max_requests = requests;
     plan.load.in_flight.limit = 1;
     plan
 }
@@ -1330,7 +1390,7 @@ fn a_connection_as_old_as_it_may_become_is_replaced_and_no_request_fails() {
         plan.session.transport.max_connection_age = age;
         let outcome = run(plan);
         assert_eq!(
-            (statuses(&outcome), outcome.total.connections, outcome.total.retried),
+            (statuses(&outcome), outcome.total_stats.connections, outcome.total_stats.retried),
             (vec![(200, 20)], connections, 0),
             "{age:?}"
         );
@@ -1355,19 +1415,22 @@ fn a_connection_that_came_of_age_during_its_request_is_not_used_again() {
     let mut plan = some(&server, 3);
     plan.session.transport.max_connection_age = Some(AGE);
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), outcome.total.connections, outcome.total.retried), (3, 3, 0));
+    assert_eq!(
+        (outcome.total_stats.good_count(), outcome.total_stats.connections, outcome.total_stats.retried),
+        (3, 3, 0)
+    );
     let outcome = run(some(&server, 3));
-    assert_eq!((outcome.total.good(), outcome.total.connections), (3, 1), "without an age");
+    assert_eq!((outcome.total_stats.good_count(), outcome.total_stats.connections), (3, 1), "without an age");
 }
 
 /// It used to carry one more request: only the end of a request looked at the age.
 #[test]
 fn a_connection_that_came_of_age_while_idle_is_not_used_again() {
     let (quick, slow) = (Server::start_answering(OK).unwrap(), Server::start(slow).unwrap());
-    let mut plan = around(&[quick.url("/"), slow.url("/")], 6);
+    let mut plan = around(&[quick.url_of_path("/"), slow.url_of_path("/")], 6);
     plan.session.transport.max_connection_age = Some(AGE);
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0));
+    assert_eq!((outcome.total_stats.good_count(), outcome.total_stats.retried), (6, 0));
     assert_eq!((quick.connection_count(), slow.connection_count()), (3, 3));
 }
 
@@ -1396,10 +1459,10 @@ const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 fn connections_come_from_the_source_addresses_in_turn_and_from_no_other() {
     let (server, callers) = witness();
     let mut plan = some(&server, 7);
-    plan.session.transport.requests_per_connection = 1;
+    plan.session.transport.max_requests_per_connection = 1;
     plan.session.transport.source_addresses = vec![loopback(2), loopback(3)];
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), outcome.total.connections), (7, 7));
+    assert_eq!((outcome.total_stats.good_count(), outcome.total_stats.connections), (7, 7));
     let turns = [2, 3, 2, 3, 2, 3, 2].map(loopback);
     assert_eq!(*callers.lock().unwrap(), turns);
 }
@@ -1408,10 +1471,10 @@ fn connections_come_from_the_source_addresses_in_turn_and_from_no_other() {
 fn every_thread_sent_from_the_first_source_address() {
     let (server, callers) = witness();
     let mut plan = open(&server, "1000", Duration::from_millis(100));
-    (plan.session.threads, plan.session.transport.max_connections) = (2, 2);
+    (plan.session.max_threads, plan.session.transport.max_connections) = (2, 2);
     plan.session.transport.source_addresses = vec![loopback(2), loopback(3)];
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), outcome.threads), (100, 2));
+    assert_eq!((outcome.total_stats.good_count(), outcome.threads), (100, 2));
     let mut callers = callers.lock().unwrap().clone();
     callers.sort_unstable();
     assert_eq!(callers, [2, 3].map(loopback));
@@ -1421,10 +1484,10 @@ fn every_thread_sent_from_the_first_source_address() {
 fn a_source_address_of_another_machine_is_an_error_of_each_request_that_names_it() {
     let (server, callers) = witness();
     let mut plan = some(&server, 6);
-    plan.session.transport.requests_per_connection = 1;
+    plan.session.transport.max_requests_per_connection = 1;
     plan.session.transport.source_addresses = vec![NOWHERE, loopback(2)];
     let (outcome, records) = recorded(plan);
-    assert_eq!((outcome.total.good(), outcome.total.completed), (3, 6));
+    assert_eq!((outcome.total_stats.good_count(), outcome.total_stats.completed), (3, 6));
     assert_eq!(*callers.lock().unwrap(), [loopback(2); 3]);
     for record in records {
         let expected =
@@ -1439,14 +1502,14 @@ fn a_source_address_of_the_other_family_is_passed_over_or_is_an_error() {
     let (server, callers) = witness();
     let six: IpAddr = std::net::Ipv6Addr::LOCALHOST.into();
     let mut plan = some(&server, 4);
-    plan.session.transport.requests_per_connection = 1;
+    plan.session.transport.max_requests_per_connection = 1;
     plan.session.transport.source_addresses = vec![loopback(2), six, loopback(3)];
-    assert_eq!(run(plan).total.good(), 4);
+    assert_eq!(run(plan).total_stats.good_count(), 4);
     assert_eq!(*callers.lock().unwrap(), [2, 3, 2, 3].map(loopback));
     let mut plan = some(&server, 2);
     plan.session.transport.source_addresses = vec![six];
     let (outcome, records) = recorded(plan);
-    assert_eq!((outcome.total.good(), callers.lock().unwrap().len()), (0, 4));
+    assert_eq!((outcome.total_stats.good_count(), callers.lock().unwrap().len()), (0, 4));
     assert!(records.iter().all(|record| record.error == "cannot open a socket on ::1: unsupported"));
 }
 
@@ -1456,10 +1519,14 @@ fn of_a_host_with_addresses_of_both_families_those_are_tried_that_the_source_add
     let mut plan = towards("http://shop.example/", 4);
     let places = ["::1", "127.0.0.1"].map(|host| (host.to_owned(), server.address().port()));
     plan.session.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
-    plan.session.transport.requests_per_connection = 1;
+    plan.session.transport.max_requests_per_connection = 1;
     plan.session.transport.source_addresses = vec![loopback(2)];
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), outcome.total.connections), (4, 4), "none was tried in vain");
+    assert_eq!(
+        (outcome.total_stats.good_count(), outcome.total_stats.connections),
+        (4, 4),
+        "none was tried in vain"
+    );
     assert_eq!(*callers.lock().unwrap(), [loopback(2); 4]);
 }
 
@@ -1478,7 +1545,7 @@ fn a_unix_socket_takes_everything() {
     });
     let mut plan = towards("http://anything/", 2);
     plan.session.transport.dial.unix_socket = Some(path);
-    assert_eq!(run(plan).total.good(), 2);
+    assert_eq!(run(plan).total_stats.good_count(), 2);
     thread.join().unwrap();
 }
 
@@ -1494,21 +1561,21 @@ fn a_proxy_gets_whole_urls_or_is_asked_for_a_tunnel() {
         peer.send(answer.as_bytes())
     });
     let proxy = proxy.unwrap();
-    let proxies = Arc::new(ProxyRules::for_all(&proxy.url("")).unwrap());
+    let proxies = Arc::new(ProxyRules::for_all(&proxy.url_of_path("")).unwrap());
     for (url, good, refused) in [("http://shop.example/x", 1, 0), ("https://shop.example/", 0, 1)] {
         let style = RequestFraming { proxies: Arc::clone(&proxies), ..RequestFraming::default() };
         let target = Target { method: "GET".into(), url: url.into(), ..Target::default() };
         let request = PreparedRequest::new(&target, &style).unwrap();
         let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
         let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
-        plan.load.until.hits = 1;
+        plan.load.stop_condition.max_requests = 1;
         plan.session.framing = style;
         plan.session.transport.dial.proxies = Arc::clone(&proxies);
         plan.session.transport.tls =
             Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
         let outcome = run(plan);
         assert_eq!(
-            (outcome.total.good(), outcome.total.fault_count(RequestFault::Proxy(0))),
+            (outcome.total_stats.good_count(), outcome.total_stats.fault_count(RequestFault::Proxy(0))),
             (good, refused),
             "{url}"
         );
@@ -1520,7 +1587,7 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
     let server = Server::start_answering(OK).unwrap();
     let mut rows = tempfile::NamedTempFile::new().unwrap();
     rows.write_all(b"fine\nnot\tfine\n").unwrap();
-    let file = format!("GET {}/{{{{raw row {}}}}}\n", server.url(""), rows.path().display());
+    let file = format!("GET {}/{{{{raw row {}}}}}\n", server.url_of_path(""), rows.path().display());
     let reader = TargetReader::new(
         "t",
         Box::new(std::io::Cursor::new(file)),
@@ -1532,7 +1599,11 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
     plan.session.source = RequestSource::List(intake.read_all().unwrap());
     let (outcome, records) = recorded(plan);
     assert_eq!(
-        (outcome.total.good(), outcome.total.fault_count(RequestFault::Template), records.len()),
+        (
+            outcome.total_stats.good_count(),
+            outcome.total_stats.fault_count(RequestFault::InvalidFilledTemplate),
+            records.len()
+        ),
         (5, 5, 10)
     );
     assert!(records[1].error.starts_with("the filled template"), "{:?}", records[1]);
@@ -1542,7 +1613,8 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
 fn intervals_follow_each_other_hold_what_ended_in_them_and_add_up_to_the_run() {
     let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "500", Duration::from_millis(420));
-    (plan.session.threads, plan.load.interval, plan.load.by_outcome) = (2, Duration::from_millis(50), true);
+    (plan.session.max_threads, plan.load.interval, plan.load.collect_target_outcomes) =
+        (2, Duration::from_millis(50), true);
     let (outcome, intervals, records) = told(ResultFormat::Gob, false, plan);
     let (mut from, mut sum) = (0, LoadStats::default());
     for interval in &intervals {
@@ -1565,13 +1637,13 @@ fn intervals_follow_each_other_hold_what_ended_in_them_and_add_up_to_the_run() {
         intervals.len(),
         sum.completed
     );
-    sum.in_flight_peak = outcome.total.in_flight_peak;
-    assert_eq!(sum, LoadStats { lookup: sum.lookup.clone(), ..outcome.total });
+    sum.in_flight_peak = outcome.total_stats.in_flight_peak;
+    assert_eq!(sum, LoadStats { lookup: sum.lookup.clone(), ..outcome.total_stats });
 }
 
 /// What each hit is, of all that were sent.
 fn hits(records: &[Record]) -> Vec<(u64, i128, String, u16)> {
-    let hit = |record: &Record| (record.seq, record.timestamp.unix_ns(), record.url.clone(), record.code);
+    let hit = |record: &Record| (record.seq, record.due_timestamp.unix_ns(), record.url.clone(), record.code);
     let mut hits: Vec<_> = records.iter().map(hit).collect();
     hits.sort();
     hits
@@ -1587,14 +1659,14 @@ fn three_generators_send_one_schedule_between_them_and_no_hit_twice() {
     let generators = shards.map(|shard| {
         let mut plan = open(&server, "500", Duration::from_millis(400));
         plan.session.source =
-            around(&["/a", "/b", "/c", "/d"].map(|path| server.url(path)), 0).session.source;
-        (plan.session.threads, plan.load.shard, plan.load.start_unix_ns) =
+            around(&["/a", "/b", "/c", "/d"].map(|path| server.url_of_path(path)), 0).session.source;
+        (plan.session.max_threads, plan.load.shard, plan.load.start_unix_ns) =
             (shard.shard_count() as usize, shard, Some(start_at));
         std::thread::spawn(move || recorded(plan))
     });
     let [(whole, all), thirds @ ..] = generators.map(|generator| generator.join().unwrap());
-    let scheduled = thirds.each_ref().map(|(outcome, _)| outcome.scheduled);
-    assert_eq!((whole.scheduled, scheduled), (Some(200), [Some(67), Some(67), Some(66)]));
+    let scheduled = thirds.each_ref().map(|(outcome, _)| outcome.scheduled_count);
+    assert_eq!((whole.scheduled_count, scheduled), (Some(200), [Some(67), Some(67), Some(66)]));
     assert!(thirds.iter().all(|(outcome, _)| outcome.began_unix_ns == start_at));
     assert_eq!(whole.began_unix_ns, start_at);
     let together: Vec<_> = thirds.into_iter().flat_map(|(_, records)| records).collect();
@@ -1606,13 +1678,13 @@ fn three_generators_that_read_one_input_send_each_line_once() {
     let server = Server::start_answering(OK).unwrap();
     let sent = (0..3).flat_map(|index| {
         let file: String =
-            (0..100).map(|line| format!("GET {}\n", server.url(&format!("/{line}")))).collect();
+            (0..100).map(|line| format!("GET {}\n", server.url_of_path(&format!("/{line}")))).collect();
         let input = Box::new(std::io::Cursor::new(file));
         let reader = TargetReader::new("x", input, target::TargetFormat::Http, TargetDefaults::default());
         let mut plan = some(&server, u64::MAX);
         plan.session.source =
             RequestSource::Lazy(RequestReader::new(reader, RequestFraming::default(), None));
-        (plan.session.threads, plan.load.in_flight.limit, plan.load.shard) =
+        (plan.session.max_threads, plan.load.in_flight.limit, plan.load.shard) =
             (2, 2, ScheduleShard::new(index, 3).unwrap());
         let (outcome, records) = recorded(plan);
         assert!(outcome.input_error.is_none());
@@ -1620,7 +1692,7 @@ fn three_generators_that_read_one_input_send_each_line_once() {
     });
     let mut lines: Vec<_> = sent.map(|record| (record.seq, record.url)).collect();
     lines.sort();
-    let expected: Vec<_> = (0..100).map(|line| (line, server.url(&format!("/{line}")))).collect();
+    let expected: Vec<_> = (0..100).map(|line| (line, server.url_of_path(&format!("/{line}")))).collect();
     assert_eq!(lines, expected);
 }
 
@@ -1629,7 +1701,7 @@ fn a_start_that_has_passed_is_refused_and_nothing_is_sent() {
     let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "500", Duration::from_millis(400));
     plan.load.start_unix_ns = Some(RunClock::start().unix_ns(0) - 1_000_000_000);
-    let refused = engine::start(plan, None).err().unwrap().to_string();
+    let refused = engine::start_single_trial(plan, None).err().unwrap().to_string();
     assert!(refused.starts_with("the start time is 1."), "{refused}");
     assert_eq!(server.connection_count(), 0);
 }

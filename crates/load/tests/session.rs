@@ -35,14 +35,14 @@ fn list(urls: &[String]) -> RequestSource {
 /// Of two threads.
 fn open(source: RequestSource) -> LoadSession {
     let mut plan = RunPlan::new(source, ArrivalModel::Closed);
-    plan.session.threads = 2;
+    plan.session.max_threads = 2;
     LoadSession::open(plan.split().0).unwrap()
 }
 
 /// So many hits by so many clients.
 fn closed(hits: u64, clients: usize) -> LoadSpec {
     LoadSpec {
-        until: StopCondition { hits, ..StopCondition::default() },
+        stop_condition: StopCondition { max_requests: hits, ..StopCondition::default() },
         ..LoadSpec::new(ArrivalModel::Closed, clients)
     }
 }
@@ -50,8 +50,12 @@ fn closed(hits: u64, clients: usize) -> LoadSpec {
 /// So many hits, of which nothing that takes long is the generator's fault.
 fn paced(hits: u64, rate: &str) -> LoadSpec {
     let schedule = Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Constant);
-    let until = StopCondition { hits, ..StopCondition::default() };
-    LoadSpec { until, grace: Duration::from_secs(10), ..LoadSpec::new(ArrivalModel::Open(schedule), 64) }
+    let until = StopCondition { max_requests: hits, ..StopCondition::default() };
+    LoadSpec {
+        stop_condition: until,
+        late_send_time_after_end: Duration::from_secs(10),
+        ..LoadSpec::new(ArrivalModel::Open(schedule), 64)
+    }
 }
 
 fn run(session: &mut LoadSession, load: &LoadSpec) -> RunOutcome {
@@ -69,26 +73,32 @@ fn until(happens: impl Fn() -> bool) {
 #[test]
 fn every_trial_begins_anew_on_what_the_ones_before_have_opened() {
     let server = Server::start_answering(OK).unwrap();
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     let mut began = 0;
     for load in [closed(10, 1), paced(20, "2000"), closed(10, 1)] {
         let outcome = run(&mut session, &load);
-        assert_eq!((outcome.total.good(), outcome.unsent(), outcome.stop_reason), (load.until.hits, 0, None));
+        assert_eq!(
+            (outcome.total_stats.good_count(), outcome.unsent_at_end(), outcome.stop_reason),
+            (load.stop_condition.max_requests, 0, None)
+        );
         assert!(outcome.began_unix_ns > began, "each has a beginning of its own");
         began = outcome.began_unix_ns;
-        assert!(outcome.elapsed < 10 * SECOND, "time counts from there");
+        assert!(outcome.elapsed_after_warm_up < 10 * SECOND, "time counts from there");
     }
-    assert_eq!(session.total().good(), 40);
-    assert!(run(&mut session, &closed(10, 1)).total.connections <= 1, "connections are where they were");
+    assert_eq!(session.total_stats().good_count(), 40);
+    assert!(
+        run(&mut session, &closed(10, 1)).total_stats.connections <= 1,
+        "connections are where they were"
+    );
 }
 
 #[test]
 fn a_trial_of_fewer_clients_than_threads_has_a_part_for_each_client() {
     let server = Server::start_answering(OK).unwrap();
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     let threads = |clients| {
         let outcome = run(&mut session, &closed(10, clients));
-        assert_eq!(outcome.total.good(), 10);
+        assert_eq!(outcome.total_stats.good_count(), 10);
         outcome.threads
     };
     assert_eq!([1, 2, 3].map(threads), [1, 2, 2]);
@@ -118,72 +128,79 @@ fn with_five_unanswered(session: &mut LoadSession) -> LoadTrial<'_> {
 fn what_a_trial_left_unanswered_is_in_its_figures_and_not_in_the_next_ones() {
     let gate = Arc::new(RwLock::new(()));
     let server = gated(&gate);
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     let closed_gate = gate.write().unwrap();
     let trial = with_five_unanswered(&mut session);
     trial.control().abort();
     let first = trial.finish();
     let boundary = first.unfinished_requests();
-    assert_eq!((boundary.aborted, boundary.backlog, boundary.late.completed), (5, 0, 5));
+    assert_eq!((boundary.aborted, boundary.backlog, boundary.ended_after_schedule.completed), (5, 0, 5));
     drop(closed_gate);
     let second = run(&mut session, &paced(7, "1000"));
-    assert_eq!((second.total.completed, second.total.good()), (7, 7));
+    assert_eq!((second.total_stats.completed, second.total_stats.good_count()), (7, 7));
     assert_eq!(second.unfinished_requests().aborted, 0);
-    assert_eq!((session.total().completed, session.total().fault_count(RequestFault::Aborted)), (12, 5));
+    assert_eq!(
+        (session.total_stats().completed, session.total_stats().fault_count(RequestFault::Aborted)),
+        (12, 5)
+    );
 }
 
 /// Hits that nobody was left to send were blamed on the generator.
 #[test]
 fn a_rate_that_is_changed_after_the_last_hit_makes_no_more_of_them() {
     let server = Server::start_answering(OK).unwrap();
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     let until_end = StopCondition { stop_time: 3600 * SECOND, ..StopCondition::default() };
-    let trial = session.start_trial(&LoadSpec { until: until_end, ..paced(1, "1/1h") }, None).unwrap();
+    let trial =
+        session.start_trial(&LoadSpec { stop_condition: until_end, ..paced(1, "1/1h") }, None).unwrap();
     until(|| trial.control().has_stopped_sending());
     assert!(!trial.control().set_rate("1000".parse().unwrap()), "the next would be due at the end");
     let outcome = trial.finish();
-    assert_eq!((outcome.scheduled, outcome.unsent(), outcome.total.good()), (Some(1), 0, 1));
+    assert_eq!(
+        (outcome.scheduled_count, outcome.unsent_at_end(), outcome.total_stats.good_count()),
+        (Some(1), 0, 1)
+    );
 }
 
 #[test]
 fn late_answers_are_waited_for_as_long_as_the_load_says() {
     let gate = Arc::new(RwLock::new(()));
     let server = gated(&gate);
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     let _closed = gate.write().unwrap();
     let load = LoadSpec { drain_timeout: Some(Duration::from_millis(100)), ..paced(5, "1000") };
     let outcome = run(&mut session, &load);
     assert_eq!(
-        (outcome.unfinished_requests().aborted, outcome.stop_reason, outcome.scheduled),
+        (outcome.unfinished_requests().aborted, outcome.stop_reason, outcome.scheduled_count),
         (5, None, Some(5))
     );
-    assert!(outcome.elapsed < 20 * SECOND, "not for the timeout of a request");
+    assert!(outcome.elapsed_after_warm_up < 20 * SECOND, "not for the timeout of a request");
 }
 
 #[test]
 fn a_trial_that_is_dropped_is_aborted_and_its_threads_are_free_for_the_next() {
     let gate = Arc::new(RwLock::new(()));
     let server = gated(&gate);
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     let closed_gate = gate.write().unwrap();
     let trial = with_five_unanswered(&mut session);
     drop(trial);
-    assert_eq!(session.total().fault_count(RequestFault::Aborted), 5);
+    assert_eq!(session.total_stats().fault_count(RequestFault::Aborted), 5);
     drop(closed_gate);
-    assert_eq!(run(&mut session, &closed(10, 2)).total.good(), 10);
+    assert_eq!(run(&mut session, &closed(10, 2)).total_stats.good_count(), 10);
 }
 
 /// It was in no total.
 #[test]
 fn a_trial_that_was_heard_to_its_end_and_dropped_is_in_the_total_of_its_session() {
     let server = Server::start_answering(OK).unwrap();
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     let mut trial = session.start_trial(&closed(10, 2), None).unwrap();
     while !matches!(trial.next_interval(Duration::from_secs(20)), NextIntervalResult::Ended) {}
     drop(trial);
-    assert_eq!(session.total().good(), 10);
+    assert_eq!(session.total_stats().good_count(), 10);
     run(&mut session, &closed(5, 1));
-    assert_eq!(session.total().good(), 15, "one that was summed up counts once");
+    assert_eq!(session.total_stats().good_count(), 15, "one that was summed up counts once");
 }
 
 #[test]
@@ -196,7 +213,7 @@ fn a_session_that_is_dropped_closes_its_connections() {
         closed
     });
     let server = server.unwrap();
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     assert_eq!(session.warm(1).unwrap(), 1);
     drop(session);
     until(|| ended.load(Ordering::SeqCst));
@@ -205,11 +222,11 @@ fn a_session_that_is_dropped_closes_its_connections() {
 #[test]
 fn warming_opens_what_is_lacking_to_so_many_connections_of_each_origin() {
     let servers = [(); 2].map(|()| Server::start_answering(OK).unwrap());
-    let mut session = open(list(&servers.each_ref().map(|server| server.url("/"))));
+    let mut session = open(list(&servers.each_ref().map(|server| server.url_of_path("/"))));
     assert_eq!([3, 3, 8, 5].map(|each| session.warm(each).unwrap()), [6, 6, 16, 16]);
     until(|| servers.each_ref().map(Server::connection_count) == [8, 8]);
     let outcome = run(&mut session, &closed(100, 8));
-    assert_eq!((outcome.total.good(), outcome.total.connections), (100, 0));
+    assert_eq!((outcome.total_stats.good_count(), outcome.total_stats.connections), (100, 0));
 }
 
 /// Threads forget routes that carry nothing once there are 2,048, and looked for the forgotten ones at the next beginning.
@@ -229,18 +246,18 @@ fn a_trial_begins_after_one_whose_redirects_led_to_more_places_than_are_remember
         Ok(())
     });
     let server = server.unwrap();
-    let mut plan = RunPlan::new(list(&[server.url("/")]), ArrivalModel::Closed);
-    plan.session.threads = 1;
+    let mut plan = RunPlan::new(list(&[server.url_of_path("/")]), ArrivalModel::Closed);
+    plan.session.max_threads = 1;
     plan.session.transport.max_connections = 1;
     let mut session = LoadSession::open(plan.split().0).unwrap();
     let first = run(&mut session, &closed(PLACES as u64, 1));
     assert_eq!(
-        (first.total.completed, first.total.redirects),
+        (first.total_stats.completed, first.total_stats.redirects),
         (PLACES as u64, PLACES as u64),
         "nobody listens there"
     );
     assert_eq!(session.warm(1).unwrap(), 1, "of the list alone");
-    assert_eq!(run(&mut session, &closed(10, 1)).total.good(), 10);
+    assert_eq!(run(&mut session, &closed(10, 1)).total_stats.good_count(), 10);
 }
 
 #[test]
@@ -259,9 +276,9 @@ fn warming_counts_what_stands_beside_a_server_that_lets_connections_wait() {
     let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let server = Server::start_answering(OK).unwrap();
     // A handshake that nobody answers, as long as its step may take.
-    let source = list(&[format!("https://{}/", silent.address()), server.url("/")]);
+    let source = list(&[format!("https://{}/", silent.address()), server.url_of_path("/")]);
     let mut plan = RunPlan::new(source, ArrivalModel::Closed);
-    plan.session.threads = 2;
+    plan.session.max_threads = 2;
     plan.session.transport.timeout = Some(Duration::from_secs(1));
     plan.session.transport.tls = Some(TlsOptions::default().config().unwrap());
     let mut session = LoadSession::open(plan.split().0).unwrap();
@@ -284,12 +301,15 @@ fn a_connection_that_the_server_ends_between_two_trials_costs_no_hit() {
         }
     });
     let server = server.unwrap();
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     run(&mut session, &closed(1, 1));
     until(|| ended.load(Ordering::SeqCst));
     assert_eq!(session.warm(1).unwrap(), 1, "it is replaced");
     let outcome = run(&mut session, &closed(5, 1));
-    assert_eq!((outcome.total.good(), outcome.total.connections, outcome.total.retried), (5, 0, 0));
+    assert_eq!(
+        (outcome.total_stats.good_count(), outcome.total_stats.connections, outcome.total_stats.retried),
+        (5, 0, 0)
+    );
 }
 
 /// The outcome of a trial, and the hits of all of its intervals, each of which has those that ended in it.
@@ -299,8 +319,8 @@ fn with_hits(session: &mut LoadSession, load: &LoadSpec) -> (RunOutcome, Vec<Com
     while !matches!(trial.next_interval(Duration::from_secs(20)), NextIntervalResult::Ended) {
         let interval = trial.last_interval();
         let own = interval.stats.completed_requests.clone();
-        assert!(load.per_request_outcomes || own.is_empty(), "only who asks for hits gets them");
-        assert_eq!(own.len() as u64, if load.per_request_outcomes { interval.stats.completed } else { 0 });
+        assert!(load.report_each_request || own.is_empty(), "only who asks for hits gets them");
+        assert_eq!(own.len() as u64, if load.report_each_request { interval.stats.completed } else { 0 });
         assert!(own.iter().all(|fate| fate.due <= fate.end && fate.end <= interval.to));
         hits.extend(own);
     }
@@ -310,30 +330,34 @@ fn with_hits(session: &mut LoadSession, load: &LoadSpec) -> (RunOutcome, Vec<Com
 #[test]
 fn each_hit_is_told_with_the_place_of_its_target() {
     let server = Server::start_answering(OK).unwrap();
-    let mut session = open(list(&[server.url("/a"), server.url("/b"), server.url("/c")]));
-    let asking = LoadSpec { per_request_outcomes: true, ..paced(9, "1000") };
+    let mut session =
+        open(list(&[server.url_of_path("/a"), server.url_of_path("/b"), server.url_of_path("/c")]));
+    let asking = LoadSpec { report_each_request: true, ..paced(9, "1000") };
     let (_, mut hits) = with_hits(&mut session, &asking);
     hits.sort_by_key(|fate| fate.due);
-    let targets: Vec<_> = hits.iter().map(|fate| fate.target).collect();
+    let targets: Vec<_> = hits.iter().map(|fate| fate.target_index).collect();
     assert_eq!(targets, [0, 1, 2, 0, 1, 2, 0, 1, 2]);
 }
 
 #[test]
 fn each_hit_is_told_with_the_interval_in_which_it_ended_and_no_sum_keeps_it() {
     let server = Server::start_answering(OK).unwrap();
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     let asking =
-        LoadSpec { per_request_outcomes: true, interval: Duration::from_millis(50), ..paced(300, "1000") };
+        LoadSpec { report_each_request: true, interval: Duration::from_millis(50), ..paced(300, "1000") };
     let (outcome, mut hits) = with_hits(&mut session, &asking);
     assert_eq!(
-        (hits.len() as u64, outcome.total.good(), outcome.total.completed_requests.len()),
+        (hits.len() as u64, outcome.total_stats.good_count(), outcome.total_stats.completed_requests.len()),
         (300, 300, 0)
     );
-    assert_eq!(session.total().completed_requests.len(), 0);
+    assert_eq!(session.total_stats().completed_requests.len(), 0);
     hits.sort_by_key(|fate| fate.due);
     let due: Vec<_> = hits.iter().map(|fate| fate.due).collect();
     assert_eq!(due, (0..300).map(|seq| seq * SECOND / 1000).collect::<Vec<_>>(), "in the time of the trial");
-    assert!(hits.iter().all(|fate| fate.is_good() && fate.bytes_in == 2 && fate.sent_at >= Some(fate.due)));
+    assert!(
+        hits.iter()
+            .all(|fate| fate.is_good() && fate.response_body_bytes == 2 && fate.sent_at >= Some(fate.due))
+    );
     let carried = |fate: &CompletedRequest| {
         fate.connection_timings
             .is_some_and(|carrier| carrier.connection_id > 0 && carrier.first_byte.is_some())
@@ -344,24 +368,27 @@ fn each_hit_is_told_with_the_interval_in_which_it_ended_and_no_sum_keeps_it() {
         hits.iter().all(|fate| fate.sent_at >= Some(fate.launch_time())),
         "the generator lag is part of that"
     );
-    assert_eq!(hits.iter().map(|fate| fate.generator_lag).max(), Some(outcome.total.generator_lag.max()));
+    assert_eq!(
+        hits.iter().map(|fate| fate.generator_lag).max(),
+        Some(outcome.total_stats.generator_lag.max())
+    );
     let (outcome, hits) = with_hits(&mut session, &paced(10, "1000"));
-    assert_eq!((hits.len(), outcome.total.good()), (0, 10));
+    assert_eq!((hits.len(), outcome.total_stats.good_count()), (0, 10));
 }
 
 #[test]
 fn what_waits_for_room_has_no_lag_of_its_own() {
     let server = Server::start_answering(OK).unwrap();
-    let mut session = open(list(&[server.url("/")]));
-    let by_hit = LoadSpec { per_request_outcomes: true, ..closed(20, 2) };
+    let mut session = open(list(&[server.url_of_path("/")]));
+    let by_hit = LoadSpec { report_each_request: true, ..closed(20, 2) };
     let (_, hits) = with_hits(&mut session, &by_hit);
     assert!(hits.len() == 20 && hits.iter().all(|fate| fate.generator_lag == 0), "clients are never late");
-    let mut crowded = LoadSpec { per_request_outcomes: true, ..paced(200, "1000000") };
+    let mut crowded = LoadSpec { report_each_request: true, ..paced(200, "1000000") };
     crowded.in_flight.limit = 1;
     let (outcome, hits) = with_hits(&mut session, &crowded);
     let own = hits.iter().filter(|fate| fate.generator_lag > 0).count() as u64;
     let late = hits.iter().filter(|fate| fate.sent_at > Some(fate.due)).count() as u64;
-    assert!(own <= outcome.total.generator_lag.count() && own < late, "{own} of {late}");
+    assert!(own <= outcome.total_stats.generator_lag.count() && own < late, "{own} of {late}");
 }
 
 #[test]
@@ -369,8 +396,8 @@ fn hits_that_found_nobody_are_told_with_the_reason_and_without_a_carrier() {
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let mut session = open(list(&[format!("http://{nobody}/")]));
     let (outcome, hits) =
-        with_hits(&mut session, &LoadSpec { per_request_outcomes: true, ..paced(5, "1000") });
-    assert_eq!((outcome.total.completed, hits.len()), (5, 5));
+        with_hits(&mut session, &LoadSpec { report_each_request: true, ..paced(5, "1000") });
+    assert_eq!((outcome.total_stats.completed, hits.len()), (5, 5));
     let refused = Err(RequestFault::Connect(std::io::ErrorKind::ConnectionRefused));
     assert!(
         hits.iter().all(|fate| fate.outcome == refused
@@ -381,7 +408,7 @@ fn hits_that_found_nobody_are_told_with_the_reason_and_without_a_carrier() {
 
 /// So many requests that are read during the run.
 fn lazy(server: &Server, requests: usize) -> RequestSource {
-    let input = Box::new(Cursor::new(format!("GET {}\n", server.url("/")).repeat(requests)));
+    let input = Box::new(Cursor::new(format!("GET {}\n", server.url_of_path("/")).repeat(requests)));
     let reader = TargetReader::new("t", input, target::TargetFormat::Http, TargetDefaults::default());
     RequestSource::Lazy(RequestReader::new(reader, RequestFraming::default(), None))
 }
@@ -390,7 +417,7 @@ fn lazy(server: &Server, requests: usize) -> RequestSource {
 fn targets_that_are_read_during_the_run_serve_one_trial() {
     let server = Server::start_answering(OK).unwrap();
     let mut session = open(lazy(&server, 3));
-    assert_eq!(run(&mut session, &closed(u64::MAX, 2)).total.good(), 3);
+    assert_eq!(run(&mut session, &closed(u64::MAX, 2)).total_stats.good_count(), 3);
     assert!(matches!(session.start_trial(&closed(1, 1), None), Err(TrialStartError::TargetsUsedUp)));
 }
 
@@ -401,7 +428,7 @@ fn targets_that_are_read_during_the_run_are_there_for_a_trial_after_one_that_cam
     let mut session = open(lazy(&server, 3));
     let late = LoadSpec { start_unix_ns: Some(1), ..closed(3, 1) };
     assert!(matches!(session.start_trial(&late, None), Err(TrialStartError::Late(_))));
-    assert_eq!(run(&mut session, &closed(3, 1)).total.good(), 3);
+    assert_eq!(run(&mut session, &closed(3, 1)).total_stats.good_count(), 3);
 }
 
 /// The most requests that were at the server at once since it was last asked.
@@ -438,7 +465,7 @@ impl Crowd {
 fn a_closed_loop_has_as_many_clients_as_it_is_told_and_ends_with_its_hits() {
     let crowd = Arc::new(Crowd::default());
     let server = crowd.server();
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     let trial = session.start_trial(&closed(2000, 2), None).unwrap();
     assert!(!trial.control().set_rate("10".parse().unwrap()), "it has no rate");
     assert!(trial.control().set_concurrency(8.try_into().unwrap()));
@@ -450,7 +477,7 @@ fn a_closed_loop_has_as_many_clients_as_it_is_told_and_ends_with_its_hits() {
     crowd.most.store(0, Ordering::SeqCst);
     let answered = crowd.answered.load(Ordering::SeqCst);
     let outcome = trial.finish();
-    assert_eq!(outcome.total.good(), 2000);
+    assert_eq!(outcome.total_stats.good_count(), 2000);
     assert!(answered == 2000 || crowd.most.load(Ordering::SeqCst) <= 1, "one client");
 }
 
@@ -458,11 +485,11 @@ fn a_closed_loop_has_as_many_clients_as_it_is_told_and_ends_with_its_hits() {
 fn a_client_that_was_refused_waits_before_it_asks_again() {
     let refuses: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
     let server = Server::start_answering(refuses).unwrap();
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     let pause = Duration::from_millis(20);
     let clock = RunClock::start();
     let outcome = run(&mut session, &LoadSpec { failure_pause: pause, ..closed(12, 2) });
-    assert_eq!((outcome.total.completed, outcome.total.good()), (12, 0));
+    assert_eq!((outcome.total_stats.completed, outcome.total_stats.good_count()), (12, 0));
     // Two of them send six each, and wait five times between.
     assert!(clock.now() >= 5 * 20 * SECOND / 1000, "{}", clock.now());
 }
@@ -472,7 +499,7 @@ fn in_a_pause_nothing_is_sent_and_after_it_what_is_left_is() {
     for load in [closed(2000, 4), paced(2000, "2000")] {
         let crowd = Arc::new(Crowd::default());
         let server = crowd.server();
-        let mut session = open(list(&[server.url("/")]));
+        let mut session = open(list(&[server.url_of_path("/")]));
         let trial = session.start_trial(&load, None).unwrap();
         let steer = trial.control();
         until(|| crowd.answered.load(Ordering::SeqCst) > 10);
@@ -485,34 +512,40 @@ fn in_a_pause_nothing_is_sent_and_after_it_what_is_left_is() {
         assert_eq!((steer.completed_and_errors().0, steer.is_paused()), (done, true));
         steer.resume();
         let outcome = trial.finish();
-        assert_eq!((outcome.total.good(), outcome.unsent(), outcome.stop_reason), (2000, 0, None));
+        assert_eq!(
+            (outcome.total_stats.good_count(), outcome.unsent_at_end(), outcome.stop_reason),
+            (2000, 0, None)
+        );
     }
 }
 
 #[test]
 fn a_pause_can_be_ended_at_once_and_is_over_with_the_schedule() {
     let server = Server::start_answering(OK).unwrap();
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     let stopped = session.start_trial(&paced(u64::MAX, "1000"), None).unwrap();
     stopped.control().pause();
     stopped.control().drain();
     assert!(stopped.finish().stop_reason.is_some());
     for load in [closed(u64::MAX, 2), paced(u64::MAX, "1000")] {
-        let until = StopCondition { stop_time: SECOND / 5, ..load.until };
-        let trial = session.start_trial(&LoadSpec { until, ..load }, None).unwrap();
+        let until = StopCondition { stop_time: SECOND / 5, ..load.stop_condition };
+        let trial = session.start_trial(&LoadSpec { stop_condition: until, ..load }, None).unwrap();
         trial.control().pause();
         let outcome = trial.finish();
-        assert_eq!((outcome.counted_duration, outcome.stop_reason, outcome.unsent()), (SECOND / 5, None, 0));
+        assert_eq!(
+            (outcome.counted_duration, outcome.stop_reason, outcome.unsent_at_end()),
+            (SECOND / 5, None, 0)
+        );
     }
 }
 
 /// When the hits of a shard were due whose rate was changed from an instant on, of which it heard when `hears` says so.
 fn dues_of(index: u64, (from, to): (Nanos, &str), hears: impl Fn(&Control) -> bool) -> Vec<Nanos> {
     let server = Server::start_answering(OK).unwrap();
-    let mut session = open(list(&[server.url("/")]));
+    let mut session = open(list(&[server.url_of_path("/")]));
     let load = LoadSpec {
         shard: ScheduleShard::new(index, 2).unwrap(),
-        per_request_outcomes: true,
+        report_each_request: true,
         ..paced(700, "500")
     };
     let mut trial = session.start_trial(&load, None).unwrap();
@@ -529,7 +562,7 @@ fn dues_of(index: u64, (from, to): (Nanos, &str), hears: impl Fn(&Control) -> bo
             NextIntervalResult::Ended => break,
         }
     }
-    assert_eq!(trial.finish().unsent(), 0);
+    assert_eq!(trial.finish().unsent_at_end(), 0);
     dues
 }
 
@@ -540,7 +573,7 @@ fn shards_whose_rate_changes_at_one_instant_stay_shards_of_one_schedule() {
     let from = SECOND;
     for to in ["2000", "250"] {
         let in_time = |steer: &Control| {
-            assert_eq!(steer.lateness_of_change(from), 0);
+            assert_eq!(steer.lateness_if_changed_from(from), 0);
             true
         };
         let mut dues: Vec<_> = (0..2).flat_map(|index| dues_of(index, (from, to), in_time)).collect();
@@ -548,7 +581,7 @@ fn shards_whose_rate_changes_at_one_instant_stay_shards_of_one_schedule() {
         let changed = schedule.with_rate_from(from, to.parse().unwrap());
         let mut cursor = schedule::ScheduleCursor::new(
             Arc::new(ArrivalModel::Open(changed)),
-            paced(700, "500").until,
+            paced(700, "500").stop_condition,
             0,
             1,
         );
@@ -563,7 +596,7 @@ fn shards_whose_rate_changes_at_one_instant_stay_shards_of_one_schedule() {
 #[test]
 fn who_hears_too_late_that_its_rate_changes_sends_each_of_its_hits_once_all_the_same() {
     for to in ["2000", "250"] {
-        let too_late = |steer: &Control| steer.lateness_of_change(SECOND / 10) >= SECOND / 10;
+        let too_late = |steer: &Control| steer.lateness_if_changed_from(SECOND / 10) >= SECOND / 10;
         let dues = dues_of(1, (SECOND / 10, to), too_late);
         assert_eq!(dues.len(), 350);
     }

@@ -51,11 +51,11 @@ fn counting() -> (Server, Arc<AtomicU64>) {
 }
 
 fn open(server: &Server) -> LoadSession {
-    let target = Target { method: "GET".into(), url: server.url("/"), ..Target::default() };
+    let target = Target { method: "GET".into(), url: server.url_of_path("/"), ..Target::default() };
     let request = PreparedRequest::new(&target, &RequestFraming::default()).unwrap();
     let source = RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
     let mut plan = RunPlan::new(source, ArrivalModel::Closed);
-    plan.session.threads = 2;
+    plan.session.max_threads = 2;
     plan.load.in_flight.limit = CONNECTIONS;
     plan.session.transport.max_connections = CONNECTIONS;
     LoadSession::open(plan.split().0).unwrap()
@@ -68,7 +68,11 @@ fn load(trial: usize, until: impl Fn(bool) -> StopCondition) -> LoadSpec {
     let arrivals = if closed { ArrivalModel::Closed } else { ArrivalModel::Open(rate()) };
     // No test here may depend on how fast this machine is.
     let grace = Duration::from_secs(10);
-    LoadSpec { until: until(closed), grace, ..LoadSpec::new(arrivals, CONNECTIONS) }
+    LoadSpec {
+        stop_condition: until(closed),
+        late_send_time_after_end: grace,
+        ..LoadSpec::new(arrivals, CONNECTIONS)
+    }
 }
 
 /// One trial in ten is recorded.
@@ -78,8 +82,8 @@ fn results(trial: usize) -> Option<ResultsOutput> {
         format: ResultFormat::Csv,
         output,
         max_body: 0,
-        warn_of_cut_body: None,
-        connection_timings: false,
+        cut_body_callback: None,
+        write_connection_timings: false,
         on_slow_output: SlowOutputPolicy::Wait,
     };
     trial.is_multiple_of(10).then_some(results)
@@ -91,7 +95,7 @@ fn figures(stats: &LoadStats) -> [u64; 7] {
     [
         *sent,
         *completed,
-        stats.good(),
+        stats.good_count(),
         *bytes_in,
         *retried,
         send_lag.count(),
@@ -100,7 +104,7 @@ fn figures(stats: &LoadStats) -> [u64; 7] {
 }
 
 fn sum(outcomes: &[RunOutcome]) -> [u64; 7] {
-    outcomes.iter().map(|outcome| figures(&outcome.total)).fold([0; 7], |mut sum, figures| {
+    outcomes.iter().map(|outcome| figures(&outcome.total_stats)).fold([0; 7], |mut sum, figures| {
         sum.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
         sum
     })
@@ -111,7 +115,7 @@ fn keeps_its_connections(until: impl Fn(bool) -> StopCondition) {
     let before = held();
     let mut session = open(&server);
     assert_eq!(session.warm(CONNECTIONS).unwrap(), CONNECTIONS);
-    assert_eq!(figures(session.total()), [0; 7], "a connection that is warmed is no hit's");
+    assert_eq!(figures(session.total_stats()), [0; 7], "a connection that is warmed is no hit's");
     // The session's threads, each with the socket that keeps the kernel stamping, its resolver, and the server's thread for each connection
     // with both of its ends.
     let warm = (before.0 + 2 * 4 + 2 * CONNECTIONS, before.1 + 2 + 1 + CONNECTIONS);
@@ -120,9 +124,13 @@ fn keeps_its_connections(until: impl Fn(bool) -> StopCondition) {
     let outcomes: Vec<_> = (0..TRIALS).map(run).collect();
     until_held(warm);
     assert_eq!(server.connection_count(), CONNECTIONS);
-    assert!(outcomes.iter().all(|outcome| outcome.total.connections == 0 && outcome.total.good() > 0));
-    assert_eq!(sum(&outcomes), figures(session.total()));
-    assert_eq!(answered.load(Ordering::SeqCst), session.total().good());
+    assert!(
+        outcomes
+            .iter()
+            .all(|outcome| outcome.total_stats.connections == 0 && outcome.total_stats.good_count() > 0)
+    );
+    assert_eq!(sum(&outcomes), figures(session.total_stats()));
+    assert_eq!(answered.load(Ordering::SeqCst), session.total_stats().good_count());
     drop(session);
     until_held(before);
 }
@@ -130,7 +138,7 @@ fn keeps_its_connections(until: impl Fn(bool) -> StopCondition) {
 #[test]
 fn two_hundred_trials_on_warm_connections_open_none_and_leave_nothing_behind() {
     keeps_its_connections(|closed| StopCondition {
-        hits: if closed { 256 } else { 80 },
+        max_requests: if closed { 256 } else { 80 },
         ..StopCondition::default()
     });
 }

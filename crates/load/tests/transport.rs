@@ -101,13 +101,13 @@ impl Protocol {
     fn plan(self, server: &Server, requests: u64, clients: usize) -> RunPlan {
         let scheme = if self.tls { "https" } else { "http" };
         let url = format!("{scheme}://localhost:{}/", server.address().port());
-        let style = RequestFraming { http2: true, ..RequestFraming::default() };
+        let style = RequestFraming { may_use_http2: true, ..RequestFraming::default() };
         let target = Target { method: "GET".into(), url, ..Target::default() };
         let request = PreparedRequest::new(&target, &style).unwrap();
         let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
         let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
         plan.session.framing = style;
-        plan.load.until.hits = requests;
+        plan.load.stop_condition.max_requests = requests;
         plan.load.in_flight.limit = clients;
         plan.session.transport.http2 =
             Http2Options { over_tls: self.http2, prior_knowledge: self.http2, ..Http2Options::default() };
@@ -121,8 +121,8 @@ impl Protocol {
         let mut plan = self.plan(server, u64::MAX, 10_000);
         plan.load.arrivals =
             ArrivalModel::Open(Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Constant));
-        plan.load.until = StopCondition { stop_time: nanos(length), ..StopCondition::default() };
-        plan.load.grace = Duration::from_secs(10);
+        plan.load.stop_condition = StopCondition { stop_time: nanos(length), ..StopCondition::default() };
+        plan.load.late_send_time_after_end = Duration::from_secs(10);
         plan
     }
 }
@@ -133,11 +133,11 @@ fn http1(mut peer: Peer, number: usize, script: &Script) -> io::Result<()> {
         match script(number, request) {
             Act::Answer => peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")?,
             Act::Silence => return peer.wait_for_close(),
-            Act::Close => return peer.half_close(),
+            Act::Close => return peer.half_close_and_wait(),
             Act::Reset => return peer.reset(),
             Act::Cut => {
                 peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi")?;
-                return peer.half_close();
+                return peer.half_close_and_wait();
             }
             Act::Endless => {
                 peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
@@ -175,13 +175,13 @@ impl Streams {
                     )?;
                 }
                 Act::Silence => {}
-                Act::Close => return self.peer.half_close(),
+                Act::Close => return self.peer.half_close_and_wait(),
                 Act::Reset => return self.peer.reset(),
                 Act::Cut => {
                     self.peer.send(
                         &[http2_frames::headers(stream), http2_frames::data(stream, b"hi", false)].concat(),
                     )?;
-                    return self.peer.half_close();
+                    return self.peer.half_close_and_wait();
                 }
                 Act::Endless => self.endless(stream)?,
             }
@@ -213,18 +213,18 @@ impl Streams {
 }
 
 fn run(plan: RunPlan) -> RunOutcome {
-    engine::start(plan, None).unwrap().finish()
+    engine::start_single_trial(plan, None).unwrap().finish()
 }
 
 /// What went wrong, and how often.
 fn faults(outcome: &RunOutcome) -> Vec<(&'static str, u64)> {
-    let all = outcome.total.failures.iter().enumerate().filter(|(_, count)| **count > 0);
-    all.map(|(kind, count)| (RequestFault::name(kind), *count)).collect()
+    let all = outcome.total_stats.failures.iter().enumerate().filter(|(_, count)| **count > 0);
+    all.map(|(kind, count)| (RequestFault::name_of_kind(kind), *count)).collect()
 }
 
 /// Most connections at any time of a run, as far as they are told of.
 fn most_connections(plan: RunPlan) -> (usize, RunOutcome) {
-    let mut running = engine::start(plan, None).unwrap();
+    let mut running = engine::start_single_trial(plan, None).unwrap();
     let control = running.control();
     let mut most = 0;
     while !matches!(running.next_interval(Duration::from_millis(10)), NextIntervalResult::Ended) {
@@ -238,13 +238,17 @@ fn connections_are_warm_before_the_first_hit_and_of_http2_no_more_than_streams_a
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Answer);
         let mut plan = protocol.plan(&server, 20, 3);
-        plan.session.transport.http2.connections = 2;
+        plan.session.transport.http2.connections_per_origin_and_thread = 2;
         let (setup, load) = plan.split();
         let mut session = LoadSession::open(setup).unwrap();
         let warm = if protocol.http2 { 2 } else { 3 };
         assert_eq!(session.warm(3).unwrap(), warm, "{protocol:?}");
         let outcome = session.start_trial(&load, None).unwrap().finish();
-        assert_eq!((outcome.total.good(), outcome.total.connections), (20, 0), "{protocol:?}");
+        assert_eq!(
+            (outcome.total_stats.good_count(), outcome.total_stats.connections),
+            (20, 0),
+            "{protocol:?}"
+        );
         // It may not have accepted the last, which nobody used, yet.
         assert!(server.connection_count() <= warm, "{protocol:?}");
     }
@@ -255,8 +259,8 @@ fn one_connection_carries_what_is_answered() {
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Answer);
         let outcome = run(protocol.plan(&server, 100, 1));
-        assert_eq!((outcome.total.good(), server.connection_count()), (100, 1), "{protocol:?}");
-        let times = [&outcome.total.write, &outcome.total.first_byte, &outcome.total.body];
+        assert_eq!((outcome.total_stats.good_count(), server.connection_count()), (100, 1), "{protocol:?}");
+        let times = [&outcome.total_stats.write, &outcome.total_stats.first_byte, &outcome.total_stats.body];
         assert_eq!(times.map(|times| times.count()), [100; 3], "{protocol:?}");
     }
 }
@@ -279,7 +283,7 @@ fn a_request_that_an_old_connection_lost_goes_out_again() {
     for protocol in FOUR {
         let server = protocol.server(|_, request| if request == 0 { Act::Answer } else { Act::Close });
         let outcome = run(protocol.plan(&server, 5, 1));
-        assert_eq!((outcome.total.good(), outcome.total.retried), (5, 4), "{protocol:?}");
+        assert_eq!((outcome.total_stats.good_count(), outcome.total_stats.retried), (5, 4), "{protocol:?}");
     }
 }
 
@@ -292,13 +296,13 @@ fn a_connection_that_retires_makes_way_once_its_last_request_is_given_up() {
         };
         let server = protocol.server(first);
         let mut plan = protocol.plan(&server, 160, 8);
-        plan.session.transport.requests_per_connection = 5;
+        plan.session.transport.max_requests_per_connection = 5;
         plan.session.transport.max_connections = 1;
         plan.session.transport.timeout = Some(Duration::from_millis(300));
         let outcome = run(plan);
-        let lost = 160 - outcome.total.good();
+        let lost = 160 - outcome.total_stats.good_count();
         assert!((1..=8).contains(&lost), "{protocol:?}: {lost} of those that waited beside it at most");
-        assert_eq!(outcome.total.completed, 160);
+        assert_eq!(outcome.total_stats.completed, 160);
     }
 }
 
@@ -311,7 +315,11 @@ fn a_connection_for_one_request_ends_when_that_is_given_up() {
         plan.session.transport.keep_alive = false;
         plan.session.transport.timeout = Some(Duration::from_millis(60));
         let (most, outcome) = most_connections(plan);
-        assert_eq!(outcome.total.class(OutcomeClass::TimedOut).response_time.count(), 60, "{protocol:?}");
+        assert_eq!(
+            outcome.total_stats.times_of_class(OutcomeClass::TimedOut).response_time.count(),
+            60,
+            "{protocol:?}"
+        );
         assert!(most <= 12, "{protocol:?}: {most} connections for 6 in flight");
     }
 }
@@ -325,11 +333,15 @@ fn an_endless_body_ends_with_the_timeout_and_nobody_waits_for_it() {
         let mut plan = protocol.plan(&server, 20, 2);
         plan.session.transport.timeout = Some(Duration::from_secs(1));
         // A connection for each of the two.
-        plan.session.transport.http2.connections = 2;
+        plan.session.transport.http2.connections_per_origin_and_thread = 2;
         plan.session.transport.http2.max_streams = 1;
         let outcome = run(plan);
-        assert_eq!((faults(&outcome), outcome.total.good()), (vec![("timeout", 1)], 19), "{protocol:?}");
-        assert!(outcome.total.bytes_in > 2 * 19, "{protocol:?}: more than the others brought");
+        assert_eq!(
+            (faults(&outcome), outcome.total_stats.good_count()),
+            (vec![("timeout", 1)], 19),
+            "{protocol:?}"
+        );
+        assert!(outcome.total_stats.bytes_in > 2 * 19, "{protocol:?}: more than the others brought");
     }
 }
 
@@ -351,16 +363,16 @@ fn an_endless_fast_body_holds_up_neither_the_schedule_nor_an_abort() {
         let (tell, told) = channel();
         std::thread::spawn(move || _ = tell.send(aborted_with_one_left(plan)));
         let outcome = told.recv_timeout(Duration::from_secs(60)).expect("an end");
-        assert_eq!((outcome.total.sent, outcome.total.good()), (20, 19), "{protocol:?}");
+        assert_eq!((outcome.total_stats.sent, outcome.total_stats.good_count()), (20, 19), "{protocol:?}");
         assert_eq!(faults(&outcome), [("aborted", 1)], "{protocol:?}");
-        assert!(outcome.total.bytes_in > 2 * 19, "{protocol:?}: more than the others brought");
+        assert!(outcome.total_stats.bytes_in > 2 * 19, "{protocol:?}: more than the others brought");
     }
 }
 
 /// Aborts a run once its schedule is over and one hit is under way, as far as it tells.
 fn aborted_with_one_left(plan: RunPlan) -> RunOutcome {
-    let over = plan.load.until.stop_time;
-    let mut running = engine::start(plan, None).unwrap();
+    let over = plan.load.stop_condition.stop_time;
+    let mut running = engine::start_single_trial(plan, None).unwrap();
     let control = running.control();
     // What is told is up to a tenth of a second old.
     while control.elapsed() < over + SECOND / 5 || control.in_flight() != 1 {
@@ -380,12 +392,16 @@ fn hits_that_waited_for_a_connection_that_never_came_were_not_sent() {
         plan.session.transport.http2.max_streams = 1;
         plan.session.transport.timeout = Some(Duration::from_millis(400));
         let outcome = run(plan);
-        let total = &outcome.total;
+        let total = &outcome.total_stats;
         let waited = total.fault_count(RequestFault::NoConnection);
-        assert_eq!((total.completed, total.no_connection, outcome.unsent()), (20, waited, 0), "{protocol:?}");
+        assert_eq!(
+            (total.completed, total.no_connection, outcome.unsent_at_end()),
+            (20, waited, 0),
+            "{protocol:?}"
+        );
         assert_eq!(total.sent + waited, 20, "{protocol:?}");
         assert!(waited >= 10, "{protocol:?}: {waited}");
-        let times = total.class(OutcomeClass::TimedOut);
+        let times = total.times_of_class(OutcomeClass::TimedOut);
         assert_eq!(
             (times.service_time.count(), times.response_time.count()),
             (total.sent, 20),
@@ -405,8 +421,8 @@ fn a_handshake_that_never_ends_is_no_answer_that_never_came() {
         plan.session.transport.timeout = Some(Duration::from_millis(50));
         let outcome = run(plan);
         let name = if protocol.tls { "no-connection" } else { "timeout" };
-        assert_eq!((faults(&outcome), outcome.total.completed), (vec![(name, 3)], 3), "{protocol:?}");
-        assert_eq!(outcome.total.sent, if protocol.tls { 0 } else { 3 }, "{protocol:?}");
+        assert_eq!((faults(&outcome), outcome.total_stats.completed), (vec![(name, 3)], 3), "{protocol:?}");
+        assert_eq!(outcome.total_stats.sent, if protocol.tls { 0 } else { 3 }, "{protocol:?}");
     }
 }
 
@@ -418,7 +434,11 @@ fn whoever_waits_takes_the_connection_that_is_there_first() {
         let mut plan = protocol.open(&server, "2000", Duration::from_millis(100));
         plan.session.transport.max_connections = 3;
         let outcome = run(plan);
-        assert_eq!((outcome.total.good(), outcome.total.completed), (200, 200), "{protocol:?}");
+        assert_eq!(
+            (outcome.total_stats.good_count(), outcome.total_stats.completed),
+            (200, 200),
+            "{protocol:?}"
+        );
         assert!(server.connection_count() <= 3, "{protocol:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Whatever a server says, and in whatever pieces, the transport comes through it.
 
 use proptest::prelude::*;
-use seawall_invariants::load::transport::{Protocol, check};
+use seawall_invariants::load::transport::{Protocol, check_script};
 
 /// Every file of the fuzzers' corpus, through the function that the fuzzers call.
 #[test]
@@ -10,7 +10,7 @@ fn the_corpus_of_connections_holds() {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/").to_owned() + target;
         let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert!(files.len() > 5, "the corpus of {target} is missing");
-        files.iter().for_each(|file| check(protocol, &std::fs::read(file).unwrap()));
+        files.iter().for_each(|file| check_script(protocol, &std::fs::read(file).unwrap()));
     }
 }
 
@@ -28,7 +28,7 @@ fn scene() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn any_scene_is_come_through(scene in scene()) {
-        check(Protocol::Http1, &scene);
-        check(Protocol::Http2, &scene);
+        check_script(Protocol::Http1, &scene);
+        check_script(Protocol::Http2, &scene);
     }
 }

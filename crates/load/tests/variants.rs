@@ -33,23 +33,24 @@ fn styled(targets: &[(&str, &str)], requests: u64, style: &RequestFraming) -> Ru
     let reader = TargetReader::new("targets", input, TargetFormat::Json, TargetDefaults::default());
     let list = RequestReader::new(reader, style.clone(), None).read_all().unwrap();
     let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
-    plan.load.until.hits = requests;
+    plan.load.stop_condition.max_requests = requests;
     plan.load.in_flight.limit = 1;
     plan
 }
 
 fn run(plan: RunPlan) -> RunOutcome {
-    engine::start(plan, None).unwrap().finish()
+    engine::start_single_trial(plan, None).unwrap().finish()
 }
 
 #[test]
 fn variants_of_one_url_share_no_connection() {
     let server = Server::start_answering(OK).unwrap();
-    let url = server.url("/");
+    let url = server.url_of_path("/");
     let own = [(&*url, ""), (&url, r#"{"name":"again"}"#), (&url, r#"{"name":"once","keepalive":false}"#)];
     let outcome = run(plan(&own, 9));
-    assert_eq!((outcome.total.good(), server.connection_count()), (9, 1 + 1 + 3));
-    let told: Vec<_> = outcome.total.variants.iter().map(|(name, figures)| (name, figures.good)).collect();
+    assert_eq!((outcome.total_stats.good_count(), server.connection_count()), (9, 1 + 1 + 3));
+    let told: Vec<_> =
+        outcome.total_stats.variants.iter().map(|(name, figures)| (name, figures.good)).collect();
     assert_eq!(told, [("again", 3), ("once", 3)], "what has no variant is in the run's figures alone");
 }
 
@@ -57,12 +58,12 @@ fn variants_of_one_url_share_no_connection() {
 #[test]
 fn what_was_never_sent_is_among_the_requests_of_its_variant() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
-    let mut plan = plan(&[(&server.url("/"), r#"{"name":"slow"}"#)], 10);
+    let mut plan = plan(&[(&server.url_of_path("/"), r#"{"name":"slow"}"#)], 10);
     let schedule = Schedule::constant("1000".parse().unwrap(), ArrivalSpacing::Constant);
     plan.load.arrivals = ArrivalModel::Open(schedule);
     plan.load.in_flight.on_saturation = SaturationPolicy::Drop;
     plan.session.transport.timeout = Some(Duration::from_millis(500));
-    let total = run(plan).total;
+    let total = run(plan).total_stats;
     assert!(total.fault_count(RequestFault::Dropped) > 0);
     let told: Vec<_> = total.variants.iter().map(|(name, figures)| (name, figures.completed)).collect();
     assert_eq!((told, total.completed), (vec![("slow", 10)], 10));
@@ -72,18 +73,18 @@ fn what_was_never_sent_is_among_the_requests_of_its_variant() {
 #[test]
 fn a_variant_keeps_connections_where_the_run_does_not() {
     let server = Server::start_answering(OK).unwrap();
-    let url = server.url("/");
+    let url = server.url_of_path("/");
     let own =
         [(&*url, ""), (&url, r#"{"name":"kept","keepalive":true}"#), (&url, r#"{"name":"as the run"}"#)];
     let mut plan = styled(&own, 9, &RequestFraming { close: true, ..RequestFraming::default() });
     plan.session.transport.keep_alive = false;
-    assert_eq!((run(plan).total.good(), server.connection_count()), (9, 3 + 1 + 3));
+    assert_eq!((run(plan).total_stats.good_count(), server.connection_count()), (9, 3 + 1 + 3));
 }
 
 #[test]
 fn an_address_leads_elsewhere_than_the_url_and_a_redirect_back_to_what_is_named() {
     let named = Server::start_answering(OK).unwrap();
-    let location = named.url("/there");
+    let location = named.url_of_path("/there");
     let addressed = Server::start(move |mut peer, _| {
         loop {
             let head = peer.read_request_head()?;
@@ -97,7 +98,7 @@ fn an_address_leads_elsewhere_than_the_url_and_a_redirect_back_to_what_is_named(
     let addressed = addressed.unwrap();
     let variant = format!(r#"{{"name":"direct","address":"{}"}}"#, addressed.address());
     let outcome = run(plan(&[("http://shop.example/", &variant)], 3));
-    assert_eq!((outcome.total.good(), outcome.total.redirects), (3, 3));
+    assert_eq!((outcome.total_stats.good_count(), outcome.total_stats.redirects), (3, 3));
     assert_eq!((addressed.connection_count(), named.connection_count()), (1, 1));
 }
 
@@ -105,12 +106,15 @@ fn an_address_leads_elsewhere_than_the_url_and_a_redirect_back_to_what_is_named(
 fn a_variant_goes_around_the_proxy_or_through_one_of_its_own() {
     let (server, proxy) = (Server::start_answering(OK).unwrap(), Server::start_answering(OK).unwrap());
     let through = format!(r#"{{"name":"through","proxy":"http://{}"}}"#, proxy.address());
-    let url = server.url("/");
+    let url = server.url_of_path("/");
     let mut plan = plan(&[(&url, ""), (&url, r#"{"name":"around","proxy":"none"}"#), (&url, &through)], 3);
     // Nobody is there.
     plan.session.transport.dial.proxies = Arc::new(ProxyRules::for_all("http://127.0.0.1:1").unwrap());
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), server.connection_count(), proxy.connection_count()), (2, 1, 1));
+    assert_eq!(
+        (outcome.total_stats.good_count(), server.connection_count(), proxy.connection_count()),
+        (2, 1, 1)
+    );
 }
 
 #[test]
@@ -127,6 +131,6 @@ fn what_a_certificate_must_be_is_the_variants_to_say() {
     let mut plan = plan(&[(&url, ""), (&url, r#"{"name":"blind","insecure":true}"#)], 4);
     plan.session.transport.tls = Some(TlsOptions::default().config().unwrap());
     let outcome = run(plan);
-    let tls = (0..RequestFault::KIND_COUNT).find(|kind| RequestFault::name(*kind) == "tls").unwrap();
-    assert_eq!((outcome.total.good(), outcome.total.failures[tls]), (2, 2));
+    let tls = (0..RequestFault::KIND_COUNT).find(|kind| RequestFault::name_of_kind(*kind) == "tls").unwrap();
+    assert_eq!((outcome.total_stats.good_count(), outcome.total_stats.failures[tls]), (2, 2));
 }

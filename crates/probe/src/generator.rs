@@ -28,7 +28,7 @@ pub struct RunActivity {
     /// True if more than 1 % of the due requests were not sent.
     pub has_missed_sends: bool,
     /// The opened connections.
-    pub connections: u64,
+    pub opened_connection_count: u64,
     /// The connection attempts that failed because this machine had no file descriptor or port.
     pub socket_failures: u64,
     /// The most requests in flight.
@@ -52,18 +52,18 @@ pub struct GeneratorMonitor<F> {
 #[derive(Debug)]
 pub struct SampledUsage {
     /// The sending threads.
-    pub senders: ThreadTracker,
+    pub sender_thread_tracker: ThreadTracker,
     /// The most open files; 0 if the kernel does not report them (Linux before 6.2).
     pub peak_open_files: u64,
 }
 
 impl SampledUsage {
     fn new(senders: &'static str) -> Self {
-        Self { senders: ThreadTracker::named(senders), peak_open_files: 0 }
+        Self { sender_thread_tracker: ThreadTracker::named(senders), peak_open_files: 0 }
     }
 
     fn sample(&mut self, files: &dyn HostFiles, at: Duration) {
-        self.senders.sample(files, at);
+        self.sender_thread_tracker.sample(files, at);
         self.peak_open_files = self.peak_open_files.max(files.size("/proc/self/fd").unwrap_or(0));
     }
 }
@@ -81,7 +81,7 @@ impl<F: HostFiles> GeneratorMonitor<F> {
     /// Starts again and forgets earlier samples.
     pub fn restart(&mut self, at: Duration) {
         (self.before, self.sent) = (MachineSnapshot::take(&self.files, at), None);
-        self.seen = SampledUsage::new(self.seen.senders.prefix());
+        self.seen = SampledUsage::new(self.seen.sender_thread_tracker.prefix());
         self.seen.sample(&self.files, at);
     }
 
@@ -110,17 +110,17 @@ pub fn judge(
     seen: &SampledUsage,
     run: &RunActivity,
 ) -> Vec<MachineFinding> {
-    let senders = seen.senders.usage();
+    let senders = seen.sender_thread_tracker.usage();
     vec![
         cpu::check_thread_cpu(&senders, run),
         cpu::check_cpu_queueing(&senders),
         cpu::check_throttling(before, sent),
         cpu::check_cpu_pressure(before, sent, counted_queue(&senders)),
         limits::check_memory_pressure(before, sent),
-        limits::check_memory(after),
+        limits::check_cgroup_memory_limit(after),
         limits::check_open_files(after, seen.peak_open_files.max(run.in_flight_peak)),
         limits::check_socket_failures(run),
-        limits::check_ports(before, after, run),
+        limits::check_projected_port_use(before, after, run),
         limits::check_conntrack(before, after),
         network::check_packet_backlog(before, after),
         network::check_tcp(before, after),

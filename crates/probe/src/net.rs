@@ -37,7 +37,7 @@ impl Softnet {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TcpStackCounters {
     /// The connections that a listener dropped for any reason.
-    pub listen_drops: u64,
+    pub listen_drops_of_any_cause: u64,
     /// The connections dropped because the accept queue was full.
     pub listen_overflows: u64,
     /// The retransmitted connection requests (SYN).
@@ -54,7 +54,7 @@ impl TcpStackCounters {
     pub fn parse(netstat: &str, snmp: &str) -> Option<Self> {
         let extended = |name| counter(netstat, "TcpExt:", name);
         Some(Self {
-            listen_drops: extended("ListenDrops")?,
+            listen_drops_of_any_cause: extended("ListenDrops")?,
             listen_overflows: extended("ListenOverflows")?,
             syn_retransmits: extended("TCPSynRetrans")?,
             timeouts: extended("TCPTimeouts")?,
@@ -130,7 +130,7 @@ mod tests {
                        TcpExt: 548719 1 2 3 4 5\nIpExt: ListenDrops\nIpExt: 99\n";
         let snmp = "Ip: Forwarding RetransSegs\nIp: 1 77\nTcp: MaxConn RetransSegs InErrs\nTcp: -1 17 0\n";
         let expected = TcpStackCounters {
-            listen_drops: 2,
+            listen_drops_of_any_cause: 2,
             listen_overflows: 1,
             syn_retransmits: 4,
             timeouts: 3,

@@ -33,7 +33,7 @@ impl ThreadStat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedStat {
     /// The time on a CPU.
-    pub on_cpu: Duration,
+    pub on_cpu_time: Duration,
     /// The time in which the thread was ready but waited for a CPU.
     pub waited: Duration,
 }
@@ -44,7 +44,7 @@ impl SchedStat {
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split_ascii_whitespace().map(str::parse::<u64>);
         let (on_cpu, waited) = (fields.next()?.ok()?, fields.next()?.ok()?);
-        Some(Self { on_cpu: Duration::from_nanos(on_cpu), waited: Duration::from_nanos(waited) })
+        Some(Self { on_cpu_time: Duration::from_nanos(on_cpu), waited: Duration::from_nanos(waited) })
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn schedstat_is_in_nanoseconds() {
         let stat = SchedStat::parse("161831 3182069 2\n").unwrap();
-        assert_eq!((stat.on_cpu.as_nanos(), stat.waited.as_nanos()), (161_831, 3_182_069));
+        assert_eq!((stat.on_cpu_time.as_nanos(), stat.waited.as_nanos()), (161_831, 3_182_069));
         assert_eq!(SchedStat::parse(""), None);
         assert_eq!(SchedStat::parse("-1 0 0"), None);
     }

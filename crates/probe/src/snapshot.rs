@@ -30,7 +30,7 @@ pub struct MachineSnapshot {
     /// The TCP error counters.
     pub tcp: ProbeResult<TcpStackCounters>,
     /// The sockets in TIME_WAIT.
-    pub time_wait: ProbeResult<u64>,
+    pub time_wait_count: ProbeResult<u64>,
     /// The ephemeral ports for connections from one address to one destination.
     pub ephemeral_port_count: ProbeResult<u64>,
     /// The limits of open files.
@@ -111,7 +111,7 @@ impl MachineSnapshot {
             memory_pressure: groups.pressure(files, "memory"),
             softnet: read_parsed(files, "/proc/net/softnet_stat", Softnet::parse),
             tcp: tcp(files),
-            time_wait: read_parsed(files, "/proc/net/sockstat", parse_time_wait_count),
+            time_wait_count: read_parsed(files, "/proc/net/sockstat", parse_time_wait_count),
             ephemeral_port_count: read_parsed(files, PORT_RANGE_PATH, parse_port_count),
             open_file_limits: read_parsed(files, "/proc/self/limits", OpenFileLimits::parse),
             conntrack: conntrack(files),
@@ -168,19 +168,19 @@ impl Groups {
 
     fn quotas(&self, files: &dyn HostFiles) -> ProbeResult<Vec<CgroupQuota>> {
         let home = self.cpu.as_ref().map_err(ProbeError::clone)?;
-        let levels = home.ancestors().map(|directory| level(files, home.version, directory));
+        let levels = home.directory_and_ancestors().map(|directory| level(files, home.version, directory));
         levels.filter_map(Result::transpose).collect()
     }
 
     fn memory(&self, files: &dyn HostFiles) -> ProbeResult<Vec<CgroupMemoryUsage>> {
         let home = self.memory.as_ref().map_err(ProbeError::clone)?;
-        let levels = home.ancestors().map(|directory| memory(files, home.version, directory));
+        let levels = home.directory_and_ancestors().map(|directory| memory(files, home.version, directory));
         levels.filter_map(Result::transpose).collect()
     }
 
     /// Returns the pressure of the group, or of the machine if the group has none (version 1, or the root group).
     fn pressure(&self, files: &dyn HostFiles, of: &str) -> ProbeResult<Pressure> {
-        let own = self.unified.as_ref().filter(|home| home.ancestors().nth(1).is_some());
+        let own = self.unified.as_ref().filter(|home| home.directory_and_ancestors().nth(1).is_some());
         let own = own.and_then(|home| {
             read_parsed(files, &format!("{}/{of}.pressure", home.directory), parse_pressure_total).ok()
         });
@@ -400,7 +400,7 @@ mod tests {
             memory_pressure,
             softnet,
             tcp,
-            time_wait,
+            time_wait_count: time_wait,
             ephemeral_port_count: ports,
             open_file_limits: open_files,
             conntrack,

@@ -30,7 +30,7 @@ pub struct ThreadUsage {
     /// The time between the samples.
     pub span: Duration,
     /// The time on a CPU.
-    pub on_cpu: Duration,
+    pub on_cpu_time: Duration,
     /// The time in which the thread waited for a CPU; none if the kernel does not count it.
     pub waited: Option<Duration>,
 }
@@ -107,7 +107,8 @@ impl Track {
         ThreadUsage {
             name: last.name.clone(),
             span: last.at.saturating_sub(first.at),
-            on_cpu: sched.map_or(ticks, |(last, first)| last.on_cpu.saturating_sub(first.on_cpu)),
+            on_cpu_time: sched
+                .map_or(ticks, |(last, first)| last.on_cpu_time.saturating_sub(first.on_cpu_time)),
             waited: sched.map(|(last, first)| last.waited.saturating_sub(first.waited)),
         }
     }
@@ -117,7 +118,7 @@ impl Sample {
     /// Returns the scheduling statistics, if the kernel counts them. A kernel without `CONFIG_SCHED_INFO` may have the file with
     /// zeros.
     fn counted(&self) -> Option<SchedStat> {
-        self.sched.filter(|sched| !sched.on_cpu.is_zero() || self.cpu.is_zero())
+        self.sched.filter(|sched| !sched.on_cpu_time.is_zero() || self.cpu.is_zero())
     }
 }
 
@@ -150,7 +151,7 @@ mod tests {
         let expected = ThreadUsage {
             name: "sender 0".into(),
             span: SECOND * 2,
-            on_cpu: Duration::from_millis(1500),
+            on_cpu_time: Duration::from_millis(1500),
             waited: Some(Duration::from_millis(300)),
         };
         assert_eq!(threads.usage(), Ok(vec![expected]));
@@ -166,7 +167,7 @@ mod tests {
             thread(&texts, "7", "sender 0", 55, sched);
             threads.sample(&texts, SECOND * 2);
             let seen = threads.usage().unwrap();
-            assert_eq!((seen[0].on_cpu, seen[0].waited), (SECOND / 2, None));
+            assert_eq!((seen[0].on_cpu_time, seen[0].waited), (SECOND / 2, None));
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use seawall_search::compare::{ComparedRun, Comparison, IncomparableRuns, LimitChange, compare};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::search_profile::Profile;
-use seawall_search::simulated::scores::{ClosedScore, SearchScore, percent_true, quantile};
+use seawall_search::simulated::scores::{ClosedLoopScore, SearchScore, percent_true, quantile};
 use seawall_search::simulated::target_specs::{SimulatedClass, SimulatedTargetSpec, TrueLimits};
 
 struct Asked {
@@ -54,7 +54,7 @@ fn asked(words: &[String]) -> Option<Asked> {
         searches: usize::try_from(number(1)?).ok()?,
         seed: number(2)?,
         profile: if said("thorough") { Profile::THOROUGH } else { Profile::QUICK },
-        goal: SearchGoal { late: said("knee").then_some(late), ..SearchGoal::ERRORS_ONLY },
+        goal: SearchGoal { latency_goal: said("knee").then_some(late), ..SearchGoal::ERRORS_ONLY },
         class: words.iter().find_map(|word| word.strip_prefix("class=").map(str::to_owned)),
         detail: said("detail"),
     })
@@ -72,7 +72,7 @@ fn compared(asked: &Asked) {
         let [better, worse, unknown] =
             [LimitChange::Better, LimitChange::Worse, LimitChange::Undecided].map(told);
         let refused = percent_true(said.iter().map(Result::is_err));
-        let stated = said.iter().flatten().map(|said| said.ratio);
+        let stated = said.iter().flatten().map(|said| said.ratio_bracket);
         let holds = percent_true(stated.map(|ratio| ratio.lower <= share && share <= ratio.upper));
         println!(
             "| {name} | {} | {better:.1} | {worse:.1} | {unknown:.1} | {refused:.1} | {holds:.1} |",
@@ -90,7 +90,7 @@ fn pair(
     let seed = seed(asked, class, index);
     let plant = SimulatedTargetSpec::draw(class, seed);
     let truth = TrueLimits { cliff: plant.capacity, knee: plant.capacity };
-    let [before, after] = [(&plant, 1), (&plant.slowed(share), 2)].map(|(plant, nth)| {
+    let [before, after] = [(&plant, 1), (&plant.with_capacity_share(share), 2)].map(|(plant, nth)| {
         let score = SearchScore::run_search(plant, truth, asked.goal, asked.profile, seed ^ (nth << 48));
         ComparedRun::of(&score.report, "as the plant has it", "none")
     });
@@ -106,7 +106,7 @@ fn clients(asked: &Asked) {
         let seed = seed(asked, *class, *index);
         let plant = SimulatedTargetSpec::draw(*class, seed);
         let of = |nth: u64| {
-            ClosedScore::run_search(&plant, asked.goal, asked.profile, CLIENTS, seed ^ (nth << 48))
+            ClosedLoopScore::run_search(&plant, asked.goal, asked.profile, CLIENTS, seed ^ (nth << 48))
         };
         (1..=asked.searches as u64).map(of).collect()
     });
@@ -122,14 +122,14 @@ fn clients(asked: &Asked) {
     closed_row("all", &scores.iter().collect::<Vec<_>>());
 }
 
-fn closed_row(name: &str, scores: &[&ClosedScore]) {
+fn closed_row(name: &str, scores: &[&ClosedLoopScore]) {
     if scores.is_empty() {
         return;
     }
     let held: Vec<_> = scores.iter().filter_map(|score| score.covers()).collect();
     let stated = 100.0 * held.len() as f64 / scores.len() as f64;
     let error = |share| 100.0 * quantile(scores.iter().filter_map(|score| score.error()), share);
-    let brackets = scores.iter().filter_map(|score| score.report.limit.bracket);
+    let brackets = scores.iter().filter_map(|score| score.report.limit.lower_estimate_upper);
     let width = brackets.map(|[low, _, high]| f64::from(high - low) / f64::from(low.max(1)));
     let rates = scores.iter().filter_map(|score| Some(score.report.saturation?.rate / score.capacity));
     let rates: Vec<_> = rates.collect();
@@ -150,8 +150,8 @@ fn closed_row(name: &str, scores: &[&ClosedScore]) {
     );
 }
 
-fn closed_detail(score: &ClosedScore) {
-    let ClosedScore { class, truth, report, capacity } = score;
+fn closed_detail(score: &ClosedLoopScore) {
+    let ClosedLoopScore { class, truth, report, capacity } = score;
     println!(
         "\n{class:?} {capacity:.0}/s truth {truth} {:?} covers {:?} {:?} {:?} {:.4}s {:?} {:.0}s",
         report.limit,
@@ -224,7 +224,7 @@ fn run(asked: &Asked) -> Vec<SearchScore> {
 fn of_plant(asked: &Asked, class: SimulatedClass, index: usize) -> Vec<SearchScore> {
     let seed = seed(asked, class, index);
     let plant = SimulatedTargetSpec::draw(class, seed);
-    let truth = plant.truth(&asked.goal, 150_000);
+    let truth = plant.true_limits(&asked.goal, 150_000);
     (0..asked.searches)
         .map(|search| {
             SearchScore::run_search(
@@ -265,13 +265,13 @@ fn detail(score: &SearchScore) {
             trial.verdict,
             trial.failure_mode,
             trial.weight,
-            e.growth(),
+            e.in_flight_growth_share(),
             e.in_flight_settled,
             e.in_flight_end,
             e.errors.value(),
             e.late.value(),
             e.late.inflation,
-            e.response_dispersion.shrunk(0.7, 1.0),
+            e.response_dispersion.variance_ratio_shrunk_toward(0.7, 1.0),
             e.unqueued_seconds
         );
     }
@@ -317,7 +317,7 @@ fn row(name: &str, scores: &[&SearchScore]) {
                     .report
                     .cliff
                     .bracket
-                    .map(|cliff| cliff.relative_width())),
+                    .map(|cliff| cliff.width_relative_to_lower())),
                 0.5
             ),
         percent_true(knees),

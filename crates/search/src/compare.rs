@@ -13,7 +13,7 @@ pub struct ComparedRun {
     /// The goal of the search.
     pub goal: SearchGoal,
     /// The name of the profile.
-    pub profile: String,
+    pub profile_name: String,
     /// The highest allowed rate in requests per second.
     pub max_rate: Option<f64>,
     /// The arrival process, as the caller's text.
@@ -25,7 +25,7 @@ pub struct ComparedRun {
     /// True if the target had a quota that ran out.
     pub quota_exhausted: bool,
     /// The reported bracket of the cliff.
-    pub cliff: Option<Bracket>,
+    pub cliff_bracket: Option<Bracket>,
 }
 
 impl ComparedRun {
@@ -34,19 +34,19 @@ impl ComparedRun {
     pub fn of(report: &SearchReport, arrivals: &str, connections: &str) -> Self {
         Self {
             goal: report.goal,
-            profile: report.search_profile_name.to_owned(),
+            profile_name: report.search_profile_name.to_owned(),
             max_rate: report.max_rate,
             arrivals: arrivals.to_owned(),
             connection_use: connections.to_owned(),
             outcome: report.outcome,
             quota_exhausted: report.quota_exhaustion.is_some(),
-            cliff: report.cliff.bracket,
+            cliff_bracket: report.cliff.bracket,
         }
     }
 
     fn found(&self) -> Result<Bracket, IncomparableRuns> {
         let found = matches!(self.outcome, Some(SearchOutcome::Found | SearchOutcome::Metastable));
-        self.cliff.filter(|_| found).ok_or(IncomparableRuns::NoCliffFound)
+        self.cliff_bracket.filter(|_| found).ok_or(IncomparableRuns::NoCliffFound)
     }
 }
 
@@ -67,7 +67,7 @@ pub struct Comparison {
     /// The direction of the change.
     pub change: LimitChange,
     /// The later cliff divided by the earlier one. A change means that the interval does not contain 1.
-    pub ratio: Bracket,
+    pub ratio_bracket: Bracket,
 }
 
 /// A reason why two runs cannot be compared.
@@ -113,14 +113,18 @@ pub fn compare(before: &ComparedRun, after: &ComparedRun) -> Result<Comparison, 
     } else {
         LimitChange::Undecided
     };
-    Ok(Comparison { change, ratio })
+    Ok(Comparison { change, ratio_bracket: ratio })
 }
 
 /// Returns the interval of the ratio of two limits. The deviations of both add up like independent errors (Donner and Zou,
 /// "Closed-form confidence intervals for functions of the normal mean and standard deviation", 2012).
 fn ratio(before: &Bracket, after: &Bracket) -> Bracket {
     let point = after.estimate / before.estimate;
-    let share = if before.relative_width().max(after.relative_width()) > WIDE { 1.0 } else { SHARE };
+    let share = if before.width_relative_to_lower().max(after.width_relative_to_lower()) > WIDE {
+        1.0
+    } else {
+        SHARE
+    };
     let off = |first: f64, second: f64| (share * first.ln().hypot(second.ln())).hypot(RUNS).exp();
     Bracket {
         lower: point / off(after.estimate / after.lower, before.upper / before.estimate),
@@ -132,7 +136,7 @@ fn ratio(before: &Bracket, after: &Bracket) -> Bracket {
 fn alike(before: &ComparedRun, after: &ComparedRun) -> Result<(), IncomparableRuns> {
     let refused = [
         (before.goal != after.goal, IncomparableRuns::Goal),
-        (before.profile != after.profile, IncomparableRuns::Profile),
+        (before.profile_name != after.profile_name, IncomparableRuns::Profile),
         (before.max_rate != after.max_rate, IncomparableRuns::MaxRate),
         (before.arrivals != after.arrivals, IncomparableRuns::Arrivals),
         (before.connection_use != after.connection_use, IncomparableRuns::Connections),
@@ -148,13 +152,13 @@ mod tests {
     fn run(lower: f64, point: f64, upper: f64) -> ComparedRun {
         ComparedRun {
             goal: SearchGoal::ERRORS_ONLY,
-            profile: "quick".to_owned(),
+            profile_name: "quick".to_owned(),
             max_rate: None,
             arrivals: "constant".to_owned(),
             connection_use: "kept".to_owned(),
             outcome: Some(SearchOutcome::Found),
             quota_exhausted: false,
-            cliff: Some(Bracket { lower, estimate: point, upper }),
+            cliff_bracket: Some(Bracket { lower, estimate: point, upper }),
         }
     }
 
@@ -167,7 +171,7 @@ mod tests {
             let after = run(0.95 * point, point, 1.05 * point);
             let told = compare(&before, &after).unwrap();
             assert_eq!(told.change, change, "{point}");
-            let ratio = told.ratio;
+            let ratio = told.ratio_bracket;
             let holds_one = ratio.lower <= 1.0 && ratio.upper >= 1.0;
             assert_eq!(holds_one, change == LimitChange::Undecided, "{ratio:?}");
             assert!(ratio.lower < point / 1000.0 && point / 1000.0 < ratio.upper, "{ratio:?}");
@@ -179,7 +183,7 @@ mod tests {
         let before = run(950.0, 1000.0, 1050.0);
         for (after, change) in [(900.0, LimitChange::Undecided), (400.0, LimitChange::Worse)] {
             let told = compare(&before, &run(0.8 * after, after, 1.3 * after)).unwrap();
-            assert_eq!(told.change, change, "{after}: {:?}", told.ratio);
+            assert_eq!(told.change, change, "{after}: {:?}", told.ratio_bracket);
         }
     }
 
@@ -188,10 +192,16 @@ mod tests {
         let before = run(950.0, 1000.0, 1050.0);
         let refused = [
             (
-                ComparedRun { goal: SearchGoal { max_error_share: 0.01, late: None }, ..before.clone() },
+                ComparedRun {
+                    goal: SearchGoal { max_error_share: 0.01, latency_goal: None },
+                    ..before.clone()
+                },
                 IncomparableRuns::Goal,
             ),
-            (ComparedRun { profile: "thorough".to_owned(), ..before.clone() }, IncomparableRuns::Profile),
+            (
+                ComparedRun { profile_name: "thorough".to_owned(), ..before.clone() },
+                IncomparableRuns::Profile,
+            ),
             (ComparedRun { max_rate: Some(1e4), ..before.clone() }, IncomparableRuns::MaxRate),
             (ComparedRun { arrivals: "poisson".to_owned(), ..before.clone() }, IncomparableRuns::Arrivals),
             (
@@ -202,7 +212,7 @@ mod tests {
                 ComparedRun { outcome: Some(SearchOutcome::NoLimitFound), ..before.clone() },
                 IncomparableRuns::NoCliffFound,
             ),
-            (ComparedRun { cliff: None, ..before.clone() }, IncomparableRuns::NoCliffFound),
+            (ComparedRun { cliff_bracket: None, ..before.clone() }, IncomparableRuns::NoCliffFound),
             (ComparedRun { quota_exhausted: true, ..before.clone() }, IncomparableRuns::QuotaExhausted),
         ];
         for (after, why) in refused {

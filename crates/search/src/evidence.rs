@@ -12,7 +12,7 @@ use crate::trial_verdict::TrialCriteria;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Dispersion {
     /// The sum of squared deviations, each divided by its expectation.
-    pub sum: f64,
+    pub squared_deviation_sum: f64,
     /// The degrees of freedom.
     pub degrees_of_freedom: f64,
 }
@@ -20,15 +20,15 @@ pub struct Dispersion {
 impl Dispersion {
     /// Returns the variance over the mean, shrunk towards a guess with the weight of this many observations.
     #[must_use]
-    pub fn shrunk(self, guess: f64, weight: f64) -> f64 {
-        (self.sum + guess * weight) / (self.degrees_of_freedom + weight)
+    pub fn variance_ratio_shrunk_toward(self, guess: f64, weight: f64) -> f64 {
+        (self.squared_deviation_sum + guess * weight) / (self.degrees_of_freedom + weight)
     }
 
     /// Returns the dispersion of both samples together.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
         Self {
-            sum: self.sum + other.sum,
+            squared_deviation_sum: self.squared_deviation_sum + other.squared_deviation_sum,
             degrees_of_freedom: self.degrees_of_freedom + other.degrees_of_freedom,
         }
     }
@@ -54,18 +54,18 @@ impl Proportion {
     ) -> Self {
         let (all, whole) = (sum(blocks, count), sum(blocks, of));
         let share = if whole > 0.0 { all / whole } else { 0.0 };
-        let mut spread = Dispersion { sum: 0.0, degrees_of_freedom: -1.0 };
+        let mut spread = Dispersion { squared_deviation_sum: 0.0, degrees_of_freedom: -1.0 };
         for chunk in blocks.chunks_exact(BLOCKS_PER_CHUNK).filter(|chunk| sum(chunk, of) > 0.0) {
             let (part, of) = (sum(chunk, count), sum(chunk, of));
             let expected = of * share * (1.0 - share);
             spread = spread.combine(Dispersion {
-                sum: (part - of * share).powi(2) / expected.max(1e-9),
+                squared_deviation_sum: (part - of * share).powi(2) / expected.max(1e-9),
                 degrees_of_freedom: 1.0,
             });
         }
         let known = all > 0.0 && all < whole && spread.degrees_of_freedom > 0.0;
         // The prior is 2 with the weight of three half seconds, as in the study behind this method.
-        let inflation = if known { spread.shrunk(2.0, 3.0).max(1.0) } else { 2.0 };
+        let inflation = if known { spread.variance_ratio_shrunk_toward(2.0, 3.0).max(1.0) } else { 2.0 };
         Self { count: all, total: whole, inflation }
     }
 
@@ -91,7 +91,7 @@ impl Proportion {
 
     /// Returns the inflation for a comparison with a curve whose log-odds are uncertain by this variance.
     #[must_use]
-    pub fn inflation_with_doubt(self, doubt: f64) -> f64 {
+    pub fn inflation_against_uncertain_curve(self, doubt: f64) -> f64 {
         let value = self.value();
         self.inflation + doubt * self.total * value * (1.0 - value)
     }
@@ -105,7 +105,7 @@ pub struct TrialEvidence {
     /// The seconds between the middle of the first three blocks after settling and the middle of the last three.
     pub seconds_after_settling: f64,
     /// The requests sent in that time.
-    pub sent: f64,
+    pub sent_count: f64,
     /// The requests in flight after settling.
     pub in_flight_settled: f64,
     /// The requests in flight at the end.
@@ -121,7 +121,7 @@ pub struct TrialEvidence {
     /// The share of late responses in the last two thirds of the trial, among requests whose lateness is known.
     pub late: Proportion,
     /// The number of runs of half seconds with late responses.
-    pub late_runs: f64,
+    pub late_streak_count: f64,
     /// The mean response time of the good responses in the last 0.3 s, in seconds.
     pub mean_latency_at_end: Option<f64>,
     /// The mean response time of the first three blocks with good responses, in seconds.
@@ -147,7 +147,7 @@ impl TrialEvidence {
         let held = held(blocks, standard.max_unqueued_in_flight(rate));
         if blocks.len() < settled + ENDS + 1 {
             // The trial is too short to show growth, but its errors count.
-            let errors = Proportion::counted(blocks, |block| block.errors, BlockCounts::ended);
+            let errors = Proportion::counted(blocks, |block| block.errors, BlockCounts::ended_count);
             let goodput = sum(blocks, |block| block.good) / (blocks.len().max(1) as f64 * BLOCK_SECONDS);
             let (latency, first, slowest, slow) =
                 (mean_latency(blocks), first(blocks), slowest(blocks), slow(blocks));
@@ -173,15 +173,15 @@ impl TrialEvidence {
         Self {
             rate: sent / seconds,
             seconds_after_settling: seconds,
-            sent,
+            sent_count: sent,
             in_flight_settled: in_flight(begin),
             in_flight_end: in_flight(&rest[rest.len() - ENDS..]),
             in_flight_slope: slope(rest),
             response_dispersion: answers(rest),
             goodput: sum(rest, |block| block.good) / (rest.len() as f64 * BLOCK_SECONDS),
-            errors: Proportion::counted(&rest[whole..], |block| block.errors, BlockCounts::ended),
+            errors: Proportion::counted(&rest[whole..], |block| block.errors, BlockCounts::ended_count),
             late: Proportion::counted(late, |block| block.late, |block| block.late + block.timely),
-            late_runs: bursts(late),
+            late_streak_count: bursts(late),
             mean_latency_at_end: mean_latency(&rest[rest.len() - ENDS..]),
             mean_latency_at_start: first(blocks),
             median_of_last_block_maxima: slowest(rest),
@@ -192,8 +192,12 @@ impl TrialEvidence {
 
     /// Returns the requests left in flight, as a share of the sent requests.
     #[must_use]
-    pub fn growth(&self) -> f64 {
-        if self.sent > 0.0 { (self.in_flight_end - self.in_flight_settled) / self.sent } else { 0.0 }
+    pub fn in_flight_growth_share(&self) -> f64 {
+        if self.sent_count > 0.0 {
+            (self.in_flight_end - self.in_flight_settled) / self.sent_count
+        } else {
+            0.0
+        }
     }
 }
 
@@ -234,13 +238,13 @@ fn bursts(blocks: &[BlockCounts]) -> f64 {
 /// Returns the dispersion of the requests that end per half second.
 fn answers(blocks: &[BlockCounts]) -> Dispersion {
     let counts: Vec<_> =
-        blocks.chunks_exact(BLOCKS_PER_CHUNK).map(|chunk| sum(chunk, BlockCounts::ended)).collect();
+        blocks.chunks_exact(BLOCKS_PER_CHUNK).map(|chunk| sum(chunk, BlockCounts::ended_count)).collect();
     let mean = counts.iter().sum::<f64>() / counts.len().max(1) as f64;
     if counts.len() < 2 || mean <= 0.0 {
         return Dispersion::default();
     }
     let sum = counts.iter().map(|count| (count - mean).powi(2) / mean).sum();
-    Dispersion { sum, degrees_of_freedom: counts.len() as f64 - 1.0 }
+    Dispersion { squared_deviation_sum: sum, degrees_of_freedom: counts.len() as f64 - 1.0 }
 }
 
 /// The number of points for slopes. The cost grows with its square.

@@ -59,7 +59,7 @@ impl FailureCurve {
 pub fn error_curves(goal: f64) -> Vec<FailureCurve> {
     let excess =
         FailureCurve::new((10.0, 0.02), |above| (1.0 - (1.0 - goal) * (-above).exp()).max(goal / 50.0));
-    let places = PLACES.iter().map(|places| rising((1.0 / 9.0, 0.1), goal, |load| erlang(*places, load)));
+    let places = PLACES.iter().map(|places| rising((1.0 / 9.0, 0.1), goal, |load| erlang_b(*places, load)));
     let lines = LINE.iter().map(|places| rising((1.0 / 7.0, 0.1), goal, |load| line(*places, load)));
     std::iter::once(excess).chain(places).chain(lines).chain(odds(goal, (0.5 / 8.0, 0.2))).collect()
 }
@@ -105,7 +105,7 @@ fn rising(weight: (f64, f64), goal: f64, share: impl Fn(f64) -> f64) -> FailureC
 
 /// Returns the blocking probability at an offered load in erlangs (Erlang B, by its recursion).
 #[must_use]
-pub fn erlang(places: u32, load: f64) -> f64 {
+pub fn erlang_b(places: u32, load: f64) -> f64 {
     (1..=places).fold(1.0, |lost, place| load * lost / (f64::from(place) + load * lost))
 }
 
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn erlang_b_agrees_with_its_tables() {
-        assert!((erlang(10, 5.0) - 0.018_38).abs() < 1e-5);
-        assert!((erlang(50, 40.0) - 0.018_69).abs() < 1e-4);
+        assert!((erlang_b(10, 5.0) - 0.018_38).abs() < 1e-5);
+        assert!((erlang_b(50, 40.0) - 0.018_69).abs() < 1e-4);
     }
 
     #[test]

@@ -18,16 +18,16 @@ pub struct SearchGoal {
     /// The largest share of errors, between 0 and 1.
     pub max_error_share: f64,
     /// The latency goal; none if only the cliff is searched.
-    pub late: Option<LatencyGoal>,
+    pub latency_goal: Option<LatencyGoal>,
 }
 
 impl SearchGoal {
     /// The goal without latency: at most one error in a thousand requests.
-    pub const ERRORS_ONLY: Self = Self { max_error_share: 0.001, late: None };
+    pub const ERRORS_ONLY: Self = Self { max_error_share: 0.001, latency_goal: None };
 
     /// Returns the largest share of late responses; 1 without a latency goal.
     #[must_use]
     pub fn max_late_share(&self) -> f64 {
-        self.late.map_or(1.0, |late| late.max_late_share)
+        self.latency_goal.map_or(1.0, |late| late.max_late_share)
     }
 }

@@ -16,7 +16,7 @@ pub struct WeightedEvidence {
     /// The evidence of the trial.
     pub evidence: TrialEvidence,
     /// The weight for growth and errors, between 0 and 1.
-    pub weight: f64,
+    pub growth_and_errors_weight: f64,
     /// The weight for lateness, between 0 and 1.
     pub late_weight: f64,
     /// True if the target was overloaded. Its goodput is then its capacity, and late responses are not a burst.
@@ -37,13 +37,13 @@ pub struct Bracket {
 impl Bracket {
     /// Returns the distance between the bounds, as a share of the lower bound.
     #[must_use]
-    pub fn relative_width(&self) -> f64 {
+    pub fn width_relative_to_lower(&self) -> f64 {
         self.upper / self.lower - 1.0
     }
 
     /// Widens the bracket by this share on each side.
     #[must_use]
-    pub fn widened(self, margin: f64) -> Self {
+    pub fn widened_by_share(self, margin: f64) -> Self {
         Self { lower: self.lower / (1.0 + margin), upper: self.upper * (1.0 + margin), ..self }
     }
 }
@@ -124,7 +124,9 @@ impl<'w> LimitPosterior<'w> {
     /// Creates the posterior from trials of a target with this response time at very low load.
     #[must_use]
     pub fn new(curves: &'w FailureCurves, service: f64, witnesses: &'w [WeightedEvidence]) -> Self {
-        let busy = witnesses.iter().filter(|witness| witness.is_overloaded && witness.weight > 0.0);
+        let busy = witnesses
+            .iter()
+            .filter(|witness| witness.is_overloaded && witness.growth_and_errors_weight > 0.0);
         let answers = busy
             .fold(Dispersion::default(), |sum, witness| sum.combine(witness.evidence.response_dispersion));
         Self { curves, witnesses, answers, service, burst: burst(witnesses) }
@@ -159,9 +161,12 @@ impl<'w> LimitPosterior<'w> {
     /// Returns an even grid with extra points at the limits of single trials, because a likelihood may be sharper than the grid.
     fn grid(&self, low: f64, high: f64) -> Vec<f64> {
         let mut grid = even(low, high);
-        for WeightedEvidence { evidence, .. } in self.witnesses.iter().filter(|witness| witness.weight > 0.0)
+        for WeightedEvidence { evidence, .. } in
+            self.witnesses.iter().filter(|witness| witness.growth_and_errors_weight > 0.0)
         {
-            for share in [evidence.errors.value(), evidence.growth()].into_iter().filter(|share| *share > 0.0)
+            for share in [evidence.errors.value(), evidence.in_flight_growth_share()]
+                .into_iter()
+                .filter(|share| *share > 0.0)
             {
                 let limit = evidence.rate.ln() + (-share.min(0.99)).ln_1p();
                 grid.extend([-0.004, -0.002, 0.0, 0.002, 0.004].map(|aside| limit + aside));
@@ -210,19 +215,25 @@ impl<'w> LimitPosterior<'w> {
     /// distribution.
     fn ln_dispersion(&self, dispersion: f64) -> f64 {
         let guess = (dispersion.ln() - GUESS.0) / GUESS.1;
-        -(self.answers.degrees_of_freedom * dispersion.ln() + self.answers.sum / dispersion + guess * guess)
+        -(self.answers.degrees_of_freedom * dispersion.ln()
+            + self.answers.squared_deviation_sum / dispersion
+            + guess * guess)
             / 2.0
     }
 
     fn growth_at(&self, theta: f64, line: QueueModel) -> f64 {
-        let all = self.witnesses.iter().filter(|witness| witness.weight > 0.0 && witness.evidence.sent > 0.0);
-        all.map(|witness| witness.weight * self.grown(&witness.evidence, theta, line).ln()).sum()
+        let all = self
+            .witnesses
+            .iter()
+            .filter(|witness| witness.growth_and_errors_weight > 0.0 && witness.evidence.sent_count > 0.0);
+        all.map(|witness| witness.growth_and_errors_weight * self.grown(&witness.evidence, theta, line).ln())
+            .sum()
     }
 
     /// Returns the probability density of the requests left in flight, as a share of the sent ones.
     fn grown(&self, evidence: &TrialEvidence, theta: f64, line: QueueModel) -> f64 {
         let QueueModel { dispersion, noise, part } = line;
-        let TrialEvidence { rate, seconds_after_settling: seconds, sent, .. } = *evidence;
+        let TrialEvidence { rate, seconds_after_settling: seconds, sent_count: sent, .. } = *evidence;
         let working =
             (rate.min(theta) * self.service).min(evidence.in_flight_settled.min(evidence.in_flight_end));
         // The number in flight is a mean of three samples, and the number without a queue is uncertain.
@@ -234,7 +245,7 @@ impl<'w> LimitPosterior<'w> {
         let plain = sent * motion.density(evidence.in_flight_end - working, seconds);
         let least = part * (1.0 - theta / rate);
         let (share, collapse) = match least > 0.0 {
-            true if evidence.growth() > least => (COLLAPSE, rate / theta.max(1e-3 * rate)),
+            true if evidence.in_flight_growth_share() > least => (COLLAPSE, rate / theta.max(1e-3 * rate)),
             true => (COLLAPSE, 0.0),
             false => (0.0, 0.0),
         };
@@ -259,7 +270,7 @@ impl<'w> LimitPosterior<'w> {
             }
             if weight > 0.0 && share.total > 0.0 {
                 // A curve with more doubt must not win by its doubt, so the quasi-likelihood has its own normaliser.
-                let doubted = share.inflation_with_doubt(shape.log_odds_variance);
+                let doubted = share.inflation_against_uncertain_curve(shape.log_odds_variance);
                 let (most, rate) = (share.max_ln_likelihood(), witness.evidence.rate.ln());
                 for (ln, theta) in ln.iter_mut().zip(grid) {
                     let (is, is_not) = shape.log_shares_at(rate - theta);
@@ -277,7 +288,7 @@ impl<'w> LimitPosterior<'w> {
 fn burst(witnesses: &[WeightedEvidence]) -> f64 {
     let all = witnesses.iter().filter(|witness| witness.late_weight > 0.0 && !witness.is_overloaded);
     let (late, bursts) = all.fold((0.0, 0.0), |(late, bursts), witness| {
-        (late + witness.evidence.late.count, bursts + witness.evidence.late_runs)
+        (late + witness.evidence.late.count, bursts + witness.evidence.late_streak_count)
     });
     if bursts > 0.0 { late / bursts } else { 2.0 }
 }
@@ -292,7 +303,7 @@ enum RisingFailureShare {
 impl RisingFailureShare {
     fn of(self, witness: &WeightedEvidence) -> (f64, Proportion) {
         match self {
-            Self::Errors => (witness.weight, witness.evidence.errors),
+            Self::Errors => (witness.growth_and_errors_weight, witness.evidence.errors),
             Self::Lateness => (witness.late_weight, witness.evidence.late),
         }
     }
@@ -309,16 +320,20 @@ impl FailureCurves {
     /// Returns the curves for a goal.
     #[must_use]
     pub fn new(goal: &SearchGoal) -> Self {
-        let lateness =
-            goal.late.map(|late| failure_curves::lateness_curves(late.max_late_share)).unwrap_or_default();
+        let lateness = goal
+            .latency_goal
+            .map(|late| failure_curves::lateness_curves(late.max_late_share))
+            .unwrap_or_default();
         Self { errors: failure_curves::error_curves(goal.max_error_share), lateness }
     }
 
     /// Returns the curves over the number of clients, where one more client may be the first without a place.
     #[must_use]
     pub fn over_client_count(goal: &SearchGoal) -> Self {
-        let lateness =
-            goal.late.map(|late| failure_curves::client_curves(late.max_late_share)).unwrap_or_default();
+        let lateness = goal
+            .latency_goal
+            .map(|late| failure_curves::client_curves(late.max_late_share))
+            .unwrap_or_default();
         Self { errors: failure_curves::client_curves(goal.max_error_share), lateness }
     }
 }
@@ -390,13 +405,13 @@ mod tests {
         let evidence = TrialEvidence {
             rate,
             seconds_after_settling: 2.0,
-            sent: of,
+            sent_count: of,
             in_flight_settled: 7.0,
             in_flight_end: 8.0,
             errors,
             ..TrialEvidence::default()
         };
-        WeightedEvidence { evidence, weight: 1.0, late_weight: 0.0, is_overloaded: false }
+        WeightedEvidence { evidence, growth_and_errors_weight: 1.0, late_weight: 0.0, is_overloaded: false }
     }
 
     /// Regression: the grid was empty for a range from 0 (a target that stopped responding) and for a reversed range (a target that

@@ -36,7 +36,7 @@ pub struct BlockCounts {
 impl BlockCounts {
     /// Returns the requests that ended.
     #[must_use]
-    pub fn ended(&self) -> u32 {
+    pub fn ended_count(&self) -> u32 {
         self.good + self.errors
     }
 }

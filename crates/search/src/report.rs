@@ -54,7 +54,7 @@ impl LimitEstimate {
 
     /// Returns whether the bracket is narrow enough to be more than a guess.
     #[must_use]
-    pub(crate) fn is_roughly_bracketed(&self) -> bool {
+    pub(crate) fn is_at_least_roughly_bracketed(&self) -> bool {
         self.is_within(NO_IDEA)
     }
 
@@ -154,7 +154,7 @@ pub enum BracketContradiction {
     /// A trial at this rate, below the bracket, was bad.
     BadBelow(f64),
     /// The bracket ends above this rate, the highest that was offered.
-    EndsAbove(f64),
+    EndsAboveHighestOffered(f64),
 }
 
 /// A bracket may end above the highest offered rate by this factor: its margins widen it.
@@ -177,7 +177,7 @@ impl SearchReport {
         let is_beyond = bracket.upper > BEYOND_OFFERED * offered;
         below
             .map(BracketContradiction::BadBelow)
-            .or_else(|| is_beyond.then_some(BracketContradiction::EndsAbove(offered)))
+            .or_else(|| is_beyond.then_some(BracketContradiction::EndsAboveHighestOffered(offered)))
     }
 }
 
@@ -191,12 +191,14 @@ mod tests {
         let of = |lower: f64, upper: f64, good| {
             let bracket = Bracket { lower, estimate: (lower * upper).sqrt(), upper };
             let limit = LimitEstimate { bracket: Some(bracket), highest_good: good, lowest_bad: Some(upper) };
-            (limit.is_bracketed(), limit.is_roughly_bracketed())
+            (limit.is_bracketed(), limit.is_at_least_roughly_bracketed())
         };
         assert_eq!(of(0.7, 368.0, None), (false, false));
         assert_eq!(of(12.7, 44.0, None), (false, true));
         assert_eq!(of(90.0, 110.0, None), (true, true));
         assert_eq!(of(0.7, 368.0, Some(0.9)), (true, true));
-        assert!(!LimitEstimate { lowest_bad: None, ..LimitEstimate::default() }.is_roughly_bracketed());
+        assert!(
+            !LimitEstimate { lowest_bad: None, ..LimitEstimate::default() }.is_at_least_roughly_bracketed()
+        );
     }
 }

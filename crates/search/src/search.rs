@@ -224,7 +224,7 @@ impl RateSearch {
     /// Sets the total time for the cliff and the additional time for the knee. A search that ended without an answer goes on.
     pub fn set_budgets(&mut self, cliff: Duration, knee: Duration) {
         (self.profile.cliff_budget, self.profile.knee_budget) = (cliff, knee);
-        self.reopen();
+        self.reopen_if_unanswered();
     }
 
     /// Returns the last trial.
@@ -285,11 +285,12 @@ impl RateSearch {
         // A trial that was stopped before the end of a limiter's time window may have seen an untypical part of it.
         let short = self.manners.spent && seen.took < offer.min_duration;
         let weight = if short || seen.generator_delay_description.is_some() { 0.2 * weight } else { weight };
-        let grew = kind.is_some_and(|kind| kind != FailureMode::Rejecting) && evidence.growth() > 0.0;
+        let grew = kind.is_some_and(|kind| kind != FailureMode::Rejecting)
+            && evidence.in_flight_growth_share() > 0.0;
         let late_weight = if grew || evidence.seconds_after_settling < LATE { 0.0 } else { weight };
         self.witnesses.push(WeightedEvidence {
             evidence: evidence.clone(),
-            weight,
+            growth_and_errors_weight: weight,
             late_weight,
             is_overloaded: grew,
         });
@@ -307,7 +308,7 @@ impl RateSearch {
     /// Changes the weight of a trial for the cliff.
     fn reweigh(&mut self, index: usize, weight: f64) {
         self.trials[index].weight = weight;
-        self.witnesses[index].weight = weight;
+        self.witnesses[index].growth_and_errors_weight = weight;
         self.witnesses[index].late_weight *= weight;
     }
 
@@ -316,7 +317,7 @@ impl RateSearch {
         let belief = LimitPosterior::new(&self.curves, service, &self.witnesses);
         self.cliff =
             Some(self.crash_bracket().unwrap_or_else(|| belief.bracket(LimitKind::Cliff, self.range)));
-        self.knee = self.goal.late.map(|_| belief.bracket(LimitKind::Knee, self.range));
+        self.knee = self.goal.latency_goal.map(|_| belief.bracket(LimitKind::Knee, self.range));
     }
 
     fn standard(&self) -> TrialCriteria {
@@ -328,7 +329,7 @@ impl RateSearch {
             goal: self.goal,
             growth_tolerance: self.profile.growth_tolerance,
             settle,
-            min_seconds: 1.0,
+            min_settled_seconds_for_good: 1.0,
             service_time: service,
             baseline_slowest: slowest,
         }
@@ -344,7 +345,7 @@ impl RateSearch {
             min_duration: Duration::from_secs(1).min(most),
             max_duration: most,
             rule: StopRule::Decided(self.standard()),
-            most_in_flight: 4.0 * little + DAMAGE * rate + 30.0,
+            in_flight_cap: 4.0 * little + DAMAGE * rate + 30.0,
             drain: DRAIN,
         }
     }

@@ -10,7 +10,7 @@ pub struct Profile {
     /// The width of the cliff's bracket, as a share, at which the search for the cliff ends.
     pub cliff_stop_bracket_width: f64,
     /// The width of the knee's bracket, as a share, at which the search for the knee ends.
-    pub knee_width: f64,
+    pub knee_stop_bracket_width: f64,
     /// The time for the cliff, without the check on a rested target.
     pub cliff_budget: Duration,
     /// The additional time for the knee.
@@ -34,7 +34,7 @@ impl Profile {
     pub const QUICK: Self = Self {
         name: "quick",
         cliff_stop_bracket_width: 0.08,
-        knee_width: 0.10,
+        knee_stop_bracket_width: 0.10,
         cliff_budget: Duration::from_secs(50),
         knee_budget: Duration::from_secs(20),
         max_trial_duration: Duration::from_secs(8),
@@ -49,7 +49,7 @@ impl Profile {
     pub const THOROUGH: Self = Self {
         name: "thorough",
         cliff_stop_bracket_width: 0.025,
-        knee_width: 0.03,
+        knee_stop_bracket_width: 0.03,
         cliff_budget: Duration::from_secs(360),
         knee_budget: Duration::from_secs(200),
         max_trial_duration: Duration::from_secs(30),

@@ -60,7 +60,7 @@ pub struct TrialSpec {
     /// The stop rule.
     pub rule: StopRule,
     /// The most requests in flight; a higher number counts as damage and stops the trial.
-    pub most_in_flight: f64,
+    pub in_flight_cap: f64,
     /// The time to wait for outstanding requests at the end. Then they are closed.
     pub drain: Duration,
 }
@@ -91,10 +91,10 @@ impl TrialSpec {
         // One short stall is not damage: the target serves the delayed requests afterwards.
         let last = &blocks[blocks.len().saturating_sub(3)..];
         let in_flight = last.iter().map(|block| f64::from(block.in_flight)).fold(f64::INFINITY, f64::min);
-        let (errors, ended) = (sum(last, |block| block.errors), sum(last, BlockCounts::ended));
+        let (errors, ended) = (sum(last, |block| block.errors), sum(last, BlockCounts::ended_count));
         // Limiters with time windows refuse all requests at the end of each window, so one second of refusals is not damage.
         let failing = blocks.len() >= BLOCKS_PER_SECOND && ended >= FEW && errors > ended / 2.0;
-        in_flight > self.most_in_flight || failing
+        in_flight > self.in_flight_cap || failing
     }
 
     fn decided(&self, blocks: &[BlockCounts]) -> bool {
@@ -151,7 +151,7 @@ fn is_missed(blocks: &[BlockCounts], within: f64) -> bool {
     let sent = sum(blocks, |block| block.sent);
     let rate = sent / (blocks.len().max(1) as f64 * BLOCK_SECONDS);
     // With even spacing, the requests in flight are those sent during one response time, plus the one just sent.
-    sent - sum(blocks, BlockCounts::ended) > rate * took + 1.0
+    sent - sum(blocks, BlockCounts::ended_count) > rate * took + 1.0
 }
 
 #[cfg(test)]

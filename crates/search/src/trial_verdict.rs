@@ -52,7 +52,7 @@ pub struct TrialCriteria {
     /// The time until the requests in flight settle, in seconds.
     pub settle: f64,
     /// The shortest time after settling for a good verdict, in seconds.
-    pub min_seconds: f64,
+    pub min_settled_seconds_for_good: f64,
     /// The mean response time at very low load, in seconds.
     pub service_time: f64,
     /// The slowest response at very low load, in seconds.
@@ -84,9 +84,9 @@ impl TrialCriteria {
         let failing = errors > GROWS && evidence.errors.count >= FEW_ERRORS;
         if failing || self.grows(evidence, error) {
             TrialVerdict::Bad
-        } else if evidence.seconds_after_settling >= self.min_seconds
+        } else if evidence.seconds_after_settling >= self.min_settled_seconds_for_good
             && errors <= 0.5
-            && evidence.growth() + SURE * error < self.growth_tolerance
+            && evidence.in_flight_growth_share() + SURE * error < self.growth_tolerance
         {
             TrialVerdict::Good
         } else {
@@ -94,16 +94,16 @@ impl TrialCriteria {
         }
     }
 
-    /// Returns the standard deviation of [`TrialEvidence::growth`].
+    /// Returns the standard deviation of [`TrialEvidence::in_flight_growth_share`].
     fn deviation(&self, evidence: &TrialEvidence) -> f64 {
-        let sent = evidence.sent.max(1.0);
+        let sent = evidence.sent_count.max(1.0);
         let spread = Dispersion { ..evidence.response_dispersion };
-        (spread.shrunk(DISPERSION.0, DISPERSION.1).max(1.5 / sent) / sent).sqrt()
+        (spread.variance_ratio_shrunk_toward(DISPERSION.0, DISPERSION.1).max(1.5 / sent) / sent).sqrt()
     }
 
     fn grows(&self, evidence: &TrialEvidence, error: f64) -> bool {
-        let growth = evidence.growth();
-        evidence.sent > 0.0
+        let growth = evidence.in_flight_growth_share();
+        evidence.sent_count > 0.0
             && growth > GROWS * error
             && evidence.in_flight_end > self.max_unqueued_in_flight(evidence.rate)
             // A single stall of 200 ms is not growth.

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
 
-use crate::waiting::{PATIENCE, until};
+use crate::waiting::{PATIENCE, wait_until_some};
 
 /// A running browser with one page. Dropping it ends it.
 pub struct Browser {
@@ -105,7 +105,7 @@ impl Browser {
     pub fn wait_for_expression(&mut self, expression: &str) -> Value {
         let asked =
             format!("(() => {{ try {{ return ({expression}) || null; }} catch {{ return null; }} }})()");
-        until(expression, || {
+        wait_until_some(expression, || {
             // An error: between two documents there is none to ask.
             let mut answer = self.try_ask("Runtime.evaluate", &evaluated(&asked)).ok()?;
             Some(answer["result"]["value"].take()).filter(|value| !value.is_null())

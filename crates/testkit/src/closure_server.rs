@@ -103,7 +103,7 @@ impl Server {
     }
 
     /// Returns the URL of this path.
-    pub fn url(&self, path: &str) -> String {
+    pub fn url_of_path(&self, path: &str) -> String {
         format!("http://{}{path}", self.address())
     }
 
@@ -252,7 +252,7 @@ impl Peer {
     ///
     /// # Errors
     /// The peer has gone.
-    pub fn send_last(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub fn send_and_shut_down_write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.socket.set_tcp_cork(true)?;
         self.send(bytes)?;
         self.socket.shutdown(Shutdown::Write)
@@ -262,7 +262,7 @@ impl Peer {
     ///
     /// # Errors
     /// The peer stayed silent for too long.
-    pub fn half_close(&mut self) -> io::Result<()> {
+    pub fn half_close_and_wait(&mut self) -> io::Result<()> {
         self.socket.shutdown(Shutdown::Write)?;
         self.wait_for_close()
     }

@@ -36,7 +36,7 @@ pub const PERSON_TOKEN: &str = "person-token";
 pub const PERSON_NAME: &str = "jane";
 
 /// The token of somebody whose group may have pods send load, if deploy/load-rbac.yaml says so.
-pub const LOADER_TOKEN: &str = "loader-token";
+pub const LOAD_SENDER_TOKEN: &str = "loader-token";
 
 /// Admission as GKE has it: a pod of the system's priority classes needs a ResourceQuota in its namespace that selects its class
 /// (<https://kubernetes.io/docs/concepts/policy/resource-quotas/#limit-priority-class-consumption-by-default>).
@@ -86,7 +86,7 @@ impl ControlPlane {
 
     /// Starts the storage for a node with this address. The API server will listen at all addresses of the node, on the port of
     /// the service `kubernetes`, so that the address of the service need only be one of them.
-    pub fn for_node(folder: &Path, node: Ipv4Addr) -> Self {
+    pub fn start_storage_for_node(folder: &Path, node: Ipv4Addr) -> Self {
         Self::behind(folder, Door { asked: (node, 443).into(), listens: Ipv4Addr::UNSPECIFIED })
     }
 
@@ -262,7 +262,7 @@ fn users() -> String {
     let parts =
         [(SCHEDULER_TOKEN, "system:kube-scheduler"), (CONTROLLERS_TOKEN, "system:kube-controller-manager")];
     let parts = parts.map(|(token, name)| format!("{token},{name},{name}\n")).concat();
-    let loader = format!("{LOADER_TOKEN},loader,loader,load-testers\n");
+    let loader = format!("{LOAD_SENDER_TOKEN},loader,loader,load-testers\n");
     let person = format!("{PERSON_TOKEN},{PERSON_NAME},{PERSON_NAME}\n");
     format!("{ADMIN_TOKEN},admin,admin,system:masters\n{person}{node}{parts}{loader}")
 }

@@ -52,7 +52,7 @@ impl CountingServer {
 
     /// The URL of the server; it answers on any path.
     pub fn url(&self) -> String {
-        self.server.url("/")
+        self.server.url_of_path("/")
     }
 
     /// Whole requests so far.

@@ -21,7 +21,7 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use crate::objects::{self, NAMESPACE, NODE_NAME, pods_path, service_accounts_path};
-use crate::waiting::until_true;
+use crate::waiting::wait_until_true;
 
 /// A client for raw requests.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ impl KubernetesApi {
     }
 
     /// Changes what a ServiceAccount says.
-    pub fn annotate_service_account(&self, name: &str, google: Option<&str>) {
+    pub fn set_google_account_annotation(&self, name: &str, google: Option<&str>) {
         let patch = json!({"metadata": {"annotations": {"iam.gke.io/gcp-service-account": google}}});
         self.call_expecting_success("PATCH", &format!("{}/{name}", service_accounts_path()), Some(&patch));
     }
@@ -181,7 +181,7 @@ impl KubernetesApi {
     }
 
     /// Returns the reason and the message of each event of this pod.
-    pub fn events(&self, pod: &str) -> Vec<(String, String)> {
+    pub fn pod_events(&self, pod: &str) -> Vec<(String, String)> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={pod}");
         let list = self.call_expecting_success("GET", &path, None);
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -198,8 +198,8 @@ pub struct PodWatch {
 
 impl PodWatch {
     /// Waits until the API server has reported this pod. All changes before it have then been reported, too.
-    pub fn wait_for(&self, pod: &str) {
-        until_true("the watch to report a pod", || {
+    pub fn wait_for_pod(&self, pod: &str) {
+        wait_until_true("the watch to report a pod", || {
             self.heard.lock().unwrap_or_else(PoisonError::into_inner).contains(pod)
         });
     }

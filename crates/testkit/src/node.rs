@@ -23,7 +23,7 @@ use crate::control_plane::{ADMIN_TOKEN, ControlPlane, PERSON_NAME, PERSON_TOKEN,
 use crate::kubernetes_client::KubernetesApi;
 use crate::objects::{self, NAMESPACE, NODE_NAME, service_accounts_path};
 use crate::ready_control_plane::ReadyControlPlane;
-use crate::waiting::until_true;
+use crate::waiting::wait_until_true;
 pub use cpu_throttling::CpuThrottling;
 use node_services::{
     configure_and_start_containerd, run_containerd, start_controllers, start_kubelet, start_scheduler,
@@ -93,11 +93,11 @@ impl Node {
         fs::create_dir(folder).unwrap();
         let containerd = configure_and_start_containerd(folder);
         have_network();
-        let plane = change(ControlPlane::for_node(folder, NODE_ADDRESS));
+        let plane = change(ControlPlane::start_storage_for_node(folder, NODE_ADDRESS));
         let plane = ReadyControlPlane::from_control_plane(plane);
         let api = plane.admin_api();
         let parts = [start_controllers(&plane, folder), start_scheduler(&plane, folder)];
-        until_true("containerd", is_answering);
+        wait_until_true("containerd", is_answering);
         ["pause"].iter().chain(images).for_each(|name| import(name));
         let kubelet = start_kubelet(&plane, folder, taints);
         api.call_expecting_success("POST", "/api/v1/namespaces", Some(&objects::namespace_object()));
@@ -113,35 +113,35 @@ impl Node {
 
     /// Waits until it says so, and until pods can be made that name no ServiceAccount.
     pub fn wait_until_ready(&self) {
-        until_true("the node to be ready", || is_ready(&self.api));
+        wait_until_true("the node to be ready", || is_ready(&self.api));
         let account = format!("{}/default", service_accounts_path());
-        until_true("the namespace's account", || {
+        wait_until_true("the namespace's account", || {
             matches!(self.api.call("GET", &account, None), Ok((200, _)))
         });
     }
 
     /// Builds a command for one of the Kubernetes programs, with all rights.
     pub fn admin_command(&self, program: impl Into<PathBuf>) -> Command {
-        command_of(program.into(), &self.kubeconfig())
+        command_of(program.into(), &self.write_admin_kubeconfig())
     }
 
     /// Builds a command for kubectl, with all rights.
-    pub fn kubectl(&self) -> Command {
-        self.kubectl_with_kubeconfig(&self.kubeconfig())
+    pub fn kubectl_command(&self) -> Command {
+        self.kubectl_command_with_kubeconfig(&self.write_admin_kubeconfig())
     }
 
     /// Builds a command for kubectl with this kubeconfig file.
-    pub fn kubectl_with_kubeconfig(&self, kubeconfig: &Path) -> Command {
+    pub fn kubectl_command_with_kubeconfig(&self, kubeconfig: &Path) -> Command {
         command_of(self.plane.programs_folder().join("kubectl"), kubeconfig)
     }
 
     /// A kubeconfig file of who may do everything.
-    pub fn kubeconfig(&self) -> PathBuf {
+    pub fn write_admin_kubeconfig(&self) -> PathBuf {
         self.plane.write_kubeconfig(ADMIN_TOKEN)
     }
 
     /// One of a person who may do this in the tests' namespace and nothing else: a Role's `rules`. Called again, other rules are in force.
-    pub fn kubeconfig_of_person(&self, rules: &Value) -> PathBuf {
+    pub fn grant_person_and_write_kubeconfig(&self, rules: &Value) -> PathBuf {
         let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": PERSON_NAME});
         let named = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": PERSON_NAME});
         for (kind, part) in [
@@ -168,11 +168,11 @@ impl Node {
     pub fn restart_containerd(&mut self) {
         self.containerd = None;
         self.containerd = Some(run_containerd(Path::new(NODE_FOLDER)));
-        until_true("containerd", is_answering);
+        wait_until_true("containerd", is_answering);
     }
 
     /// Keys of the node's taints.
-    pub fn taints(&self) -> Vec<String> {
+    pub fn taint_keys(&self) -> Vec<String> {
         let node = self.api.call_expecting_success("GET", &format!("/api/v1/nodes/{NODE_NAME}"), None);
         let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
         taints.iter().map(|taint| taint["key"].as_str().unwrap().to_owned()).collect()

@@ -60,7 +60,7 @@ impl PodProcess {
     }
 
     /// Fetches from this address on port 80 over a plain connection; returns the response or the name of the error.
-    pub fn fetch_from_address(&mut self, address: &str) -> String {
+    pub fn fetch_from_server(&mut self, address: &str) -> String {
         self.ask(&format!("ask connect {address} 80"))
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::control_plane::{ADMIN_TOKEN, ControlPlane};
 
 use crate::kubernetes_client::KubernetesApi;
-use crate::waiting::until_true;
+use crate::waiting::wait_until_true;
 
 /// A running control plane; ends with everything it started when dropped.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl ReadyControlPlane {
     /// Starts the API server and waits until it is ready, which takes it some seconds.
     pub fn start_api_server(&mut self) {
         self.launch_api_server();
-        until_true("kube-apiserver to be ready", || {
+        wait_until_true("kube-apiserver to be ready", || {
             self.has_certificate()
                 && self.admin_api().call("GET", "/readyz", None).is_ok_and(|(status, _)| status == 200)
         });

@@ -16,9 +16,9 @@ pub struct CertificateAuthority(CertifiedIssuer<'static, KeyPair>);
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// The certificate.
-    pub certificate: String,
+    pub certificate_pem: String,
     /// Its key.
-    pub key: String,
+    pub key_pem: String,
 }
 
 /// An error while making certificates.
@@ -28,7 +28,7 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// # Errors
 /// A name that cannot be in a certificate.
-pub fn self_signed(name: &str) -> Result<(Arc<ServerConfig>, String), Error> {
+pub fn self_signed_server_config(name: &str) -> Result<(Arc<ServerConfig>, String), Error> {
     let mut params = CertificateParams::new(vec![name.to_owned()])?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate()?;
@@ -61,13 +61,13 @@ impl CertificateAuthority {
     ///
     /// # Errors
     /// A name that cannot be in a certificate.
-    pub fn sign(&self, names: &[&str], purpose: ExtendedKeyUsagePurpose) -> Result<Identity, Error> {
+    pub fn sign_identity(&self, names: &[&str], purpose: ExtendedKeyUsagePurpose) -> Result<Identity, Error> {
         let mut params =
             CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
         params.extended_key_usages = vec![purpose];
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.0)?;
-        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
+        Ok(Identity { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 
     /// A client's certificate.
@@ -75,7 +75,7 @@ impl CertificateAuthority {
     /// # Errors
     /// The cryptographic library refuses.
     pub fn sign_client_identity(&self) -> Result<Identity, Error> {
-        self.sign(&["client"], ExtendedKeyUsagePurpose::ClientAuth)
+        self.sign_identity(&["client"], ExtendedKeyUsagePurpose::ClientAuth)
     }
 
     /// A server for loopback that speaks these protocols, and asks clients for a certificate of this authority if
@@ -84,9 +84,10 @@ impl CertificateAuthority {
     /// # Errors
     /// The cryptographic library refuses.
     pub fn server_config(&self, protocols: &[&[u8]], mutual: bool) -> Result<Arc<ServerConfig>, Error> {
-        let identity = self.sign(&["localhost", "127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth)?;
-        let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes())?];
-        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
+        let identity =
+            self.sign_identity(&["localhost", "127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth)?;
+        let chain = vec![CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes())?];
+        let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())?;
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;

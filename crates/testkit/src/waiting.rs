@@ -11,7 +11,7 @@ pub const PATIENCE: Duration = Duration::from_secs(180);
 ///
 /// # Panics
 /// After [`PATIENCE`].
-pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+pub fn wait_until_some<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let clock = Clock::system();
     let deadline = clock.now() + PATIENCE;
     loop {
@@ -27,8 +27,8 @@ pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
 ///
 /// # Panics
 /// After [`PATIENCE`].
-pub fn until_true(what: &str, mut probe: impl FnMut() -> bool) {
-    until(what, || probe().then_some(()));
+pub fn wait_until_true(what: &str, mut probe: impl FnMut() -> bool) {
+    wait_until_some(what, || probe().then_some(()));
 }
 
 /// Does nothing for a while, for the sake of what is observed and never of a result.

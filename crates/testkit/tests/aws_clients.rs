@@ -23,7 +23,7 @@ fn steps(minutes: i64) -> CallSchedule {
     CallSchedule {
         duration_seconds: TWELVE_HOURS,
         seconds_between_call_bursts: minutes * MINUTE,
-        calls_per_turn: 3,
+        calls_per_burst: 3,
     }
 }
 
@@ -145,7 +145,7 @@ fn each_model_fetches_as_often_as_its_sdk_did_and_uses_what_it_used() {
 fn a_poll_is_a_poll_whatever_the_server_does() {
     let measured = [6.0, 13.0, 2.0, 8.0, 14.0, 25.0];
     let evenly =
-        CallSchedule { duration_seconds: TWELVE_HOURS, seconds_between_call_bursts: 20, calls_per_turn: 1 };
+        CallSchedule { duration_seconds: TWELVE_HOURS, seconds_between_call_bursts: 20, calls_per_burst: 1 };
     for ((session, rotates_at, _), least) in COLUMNS.into_iter().zip(measured) {
         let day = simulate_imds(family("C++"), RotatingSessionServer::new(session, rotates_at), evenly, 1);
         assert_eq!((day.fetches_per_hour(), day.requests_per_hour()), (12.0, 36.0));
@@ -181,7 +181,7 @@ fn by_the_endpoint_of_containers_the_incident_is_alive_in_current_releases() {
     ] {
         assert_reaches(name, of(name, 15, 5).into_iter(), &figures);
     }
-    for family in all().filter(|family| family.container.is_some() && family.name != "C++") {
+    for family in all().filter(|family| family.container_rule.is_some() && family.name != "C++") {
         assert_reaches(family.name, of(family.name, 60, 25).into_iter(), &(1.0..=1.3));
     }
 }
@@ -280,7 +280,7 @@ fn while_nothing_is_answered_each_family_fails_at_its_time_or_never() {
     ] {
         for name in names {
             for seed in 0..RUNS {
-                let (failed, late) = outage(&family(name).imds, 75 * MINUTE, seed);
+                let (failed, late) = outage(&family(name).imds_rule, 75 * MINUTE, seed);
                 let is_so = match (failed, fails_from) {
                     (Some(failed), Some(from)) => failed <= from && from <= failed + 10,
                     (failed, from) => failed == from,
@@ -307,12 +307,12 @@ fn by_the_endpoint_of_containers_they_fail_later_and_more_of_them() {
         ("JS2", 15),
         ("Rust", 15),
     ] {
-        let rule = family(name).container.as_ref().unwrap();
+        let rule = family(name).container_rule.as_ref().unwrap();
         let (failed, _) = outage(rule, 75 * MINUTE, 7);
         let failed = failed.unwrap_or(i64::MAX);
         assert!(failed <= fails_from && fails_from <= failed + 10, "{name}: {failed}");
     }
-    assert_eq!(outage(family("C++").container.as_ref().unwrap(), 75 * MINUTE, 7).0, None);
+    assert_eq!(outage(family("C++").container_rule.as_ref().unwrap(), 75 * MINUTE, 7).0, None);
 }
 
 /// The proof that the bound catches it: what the agent must keep to (`observe/src/tests/aws_sdks.rs`) KIAM's server does not.

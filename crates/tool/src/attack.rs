@@ -230,7 +230,7 @@ fn run_to_end(
     let end = IntervalsFooter::from_outcome(&outcome, &judgement);
     let mut errors = written.finish(&end);
     errors.extend(mistakes.into_iter().map(anyhow::Error::msg));
-    let chart = latency_chart::render(outcome.total.all_times().response_time.distribution());
+    let chart = latency_chart::render(outcome.total_stats.all_times().response_time.distribution());
     let has_spent_errors = outcome.stop_reason == Some(RunStopReason::ErrorBudget);
     let head = summary::format_headline(&load, &judgement, has_spent_errors);
     errors.extend(report(args, &about, (&judgement, &summary), &pods, (head, chart)).err());
@@ -315,7 +315,7 @@ fn is_endless(plan: &RunPlan) -> bool {
         ArrivalModel::Open(schedule) => schedule.end().is_none(),
         ArrivalModel::Closed => true,
     };
-    goes_on && plan.load.until == Default::default()
+    goes_on && plan.load.stop_condition == Default::default()
 }
 
 /// The summary, where it does not mix with results.
@@ -374,9 +374,13 @@ fn check_results(
     match written {
         // The reader has seen enough: `seawall attack | head` is no mistake.
         Err(EncodeError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(true),
-        Err(EncodeError::Unread) if signal.is_some() => {
+        Err(EncodeError::EndedWhileOutputBlocked) if signal.is_some() => {
             // Standard error may be closed; the exit code says it, too.
-            let _ = writeln!(stderr(), "seawall: results are incomplete: {}", EncodeError::Unread);
+            let _ = writeln!(
+                stderr(),
+                "seawall: results are incomplete: {}",
+                EncodeError::EndedWhileOutputBlocked
+            );
             Ok(false)
         }
         Err(error) => Err(error).context("cannot write the results"),

@@ -72,7 +72,7 @@ impl FromStr for GoDuration {
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let expected = "expected numbers with units, such as 300ms, 1.5s or 1h30m";
-        let nanos = seawall_core::duration::parse_signed(text);
+        let nanos = seawall_core::duration::parse_signed_nanos(text);
         nanos.map(Self).with_context(|| format!("{text:?} is not a duration: {expected}"))
     }
 }

@@ -37,7 +37,7 @@ fn start(words: &str) -> Child {
 }
 
 fn get(server: &Server) -> Vec<u8> {
-    format!("GET {}\n", server.url("/")).into_bytes()
+    format!("GET {}\n", server.url_of_path("/")).into_bytes()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -124,7 +124,7 @@ fn a_warm_up_longer_than_the_profile_measured_nothing_and_said_nothing() {
 #[test]
 fn a_bad_line_is_named_and_nothing_is_sent() {
     let (server, heads) = witness();
-    let input = format!("GET {}\n\nGOT\n", server.url("/"));
+    let input = format!("GET {}\n\nGOT\n", server.url_of_path("/"));
     let output = seawall("attack -duration=1s", input.as_bytes());
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stderr), "seawall: stdin:3: bad target \"GOT\": expected METHOD URL\n");
@@ -210,9 +210,9 @@ fn a_run_as_json_says_what_it_was_where_and_when() {
     let merged = merge(vec![intervals.collect()]).unwrap();
     let mut whole = IntervalStats::default();
     merged.iter().for_each(|interval| whole.extend(interval).unwrap());
-    assert_eq!((whole.stats.sent, whole.stats.good()), (30, 30));
+    assert_eq!((whole.stats.sent, whole.stats.good_count()), (30, 30));
     assert_eq!(
-        whole.stats.class(OutcomeClass::Good).response_time.max() as f64 / 1e9,
+        whole.stats.times_of_class(OutcomeClass::Good).response_time.max() as f64 / 1e9,
         summary["response_time"]["max_seconds"].as_f64().unwrap()
     );
 }
@@ -315,7 +315,7 @@ fn the_summary_has_the_figures_of_variants_and_the_answers_that_were_kept() {
     let target = |variant: &str| {
         format!(
             "{{\"method\":\"GET\",\"url\":\"{}\",\"variant\":{{\"name\":\"{variant}\"}}}}\n",
-            server.url("/")
+            server.url_of_path("/")
         )
     };
     let words = "attack --requests 4 --concurrency 1 -format=json -output=none --summary=json -live=none";
@@ -544,9 +544,9 @@ fn templates_and_weights_make_the_requests_they_promise() {
     rows.write_all(b"anna\nben\n").unwrap();
     let targets = format!(
         "# weight=3\nGET {}/{{{{seq}}}}/{{{{row {}}}}}\n\nGET {}\n",
-        server.url(""),
+        server.url_of_path(""),
         rows.path().display(),
-        server.url("/plain")
+        server.url_of_path("/plain")
     );
     let words = "attack --template --requests 8 --concurrency 1 -output=none -live=none --threads 1";
     assert!(seawall(words, targets.as_bytes()).status.code().is_some_and(|code| code != 1));
@@ -563,7 +563,7 @@ fn a_lazy_input_is_read_while_attacking_and_ends_the_attack() {
     let mut attack = start("attack -lazy -rate=1000 -output=none -summary=json -live=none");
     let mut input = attack.stdin.take().unwrap();
     for number in 0..20 {
-        writeln!(input, "GET {}/{number}\n", server.url("")).unwrap();
+        writeln!(input, "GET {}/{number}\n", server.url_of_path("")).unwrap();
     }
     while heads.lock().unwrap().len() < 20 {
         assert!(attack.try_wait().unwrap().is_none(), "it waits for more");
@@ -574,7 +574,7 @@ fn a_lazy_input_is_read_while_attacking_and_ends_the_attack() {
     assert_eq!(summary(&output)["good"], 20, "{}", text(&output.stderr));
     let mut attack = start("attack -lazy -format=json -rate=1000 -output=none -live=none");
     let mut input = attack.stdin.take().unwrap();
-    writeln!(input, "{{\"method\":\"GET\",\"url\":\"{}\"}}\n{{}}", server.url("/")).unwrap();
+    writeln!(input, "{{\"method\":\"GET\",\"url\":\"{}\"}}\n{{}}", server.url_of_path("/")).unwrap();
     drop(input);
     let output = attack.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -103,7 +103,7 @@ fn a_thousand_drawn_rows_of_csv_reach_the_server_byte_for_byte() {
     ));
     let targets = format!(
         "POST {}/{{{{row {csv} id}}}}?q={{{{row {csv} the text}}}}\n@{}\n",
-        server.url(""),
+        server.url_of_path(""),
         body.path().display()
     );
     let words = "attack --template --requests 1000 --concurrency 1 --threads 1 -output=none -live=none";
@@ -132,7 +132,7 @@ fn quoted_fields_reach_the_server_whole_in_header_url_and_body() {
     let body = file(&format!(r#"{{"v":"{{{{row {name} 2}}}}"}}"#));
     let targets = format!(
         "POST {}?{{{{row {name} 1}}}}\nX-Row: {{{{row {name} 2}}}}\n@{}\n",
-        server.url("/"),
+        server.url_of_path("/"),
         body.path().display()
     );
     let words = "attack --template --requests 3 --concurrency 1 --threads 1 -output=none -live=none";
@@ -156,8 +156,8 @@ fn quoted_fields_reach_the_server_whole_in_header_url_and_body() {
 #[test]
 fn a_placeholder_that_nothing_fills_is_warned_of_once() {
     let server = Server::start_answering(OK).unwrap();
-    let url = server.url("/?u={{uuid}}");
-    let targets = format!("GET {0}\nGET {0}\nGET {0}\n", server.url("/?u={{uuid}}"));
+    let url = server.url_of_path("/?u={{uuid}}");
+    let targets = format!("GET {0}\nGET {0}\nGET {0}\n", server.url_of_path("/?u={{uuid}}"));
     let warnings = |output: &Output| {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         said.lines()
@@ -187,7 +187,8 @@ fn answers_to_lazy_targets_have_no_first_length_to_differ_from() {
         }
     });
     let server = server.unwrap();
-    let targets = format!("GET {}\nGET {}\n", server.url("/long"), server.url("/short")).repeat(5);
+    let targets =
+        format!("GET {}\nGET {}\n", server.url_of_path("/long"), server.url_of_path("/short")).repeat(5);
     let words = "attack -lazy -rate=1000 -output=none -summary=json -live=none --threads 1";
     let output = seawall(words, targets.as_bytes());
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -5,7 +5,7 @@
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Output, Stdio};
 
-use seawall_testkit::waiting::until_true;
+use seawall_testkit::waiting::wait_until_true;
 use serde_json::Value;
 
 fn seawall(words: &str) -> Output {
@@ -273,8 +273,8 @@ fn envoy(room: &std::path::Path, workers: u32, limits: &str) -> Running {
     command.arg("-c").arg(configuration).args(["--concurrency", &workers.to_string()]);
     command.args(["--log-level", "error", "--use-dynamic-base-id"]).stdin(Stdio::null());
     let running = Running(command.spawn().unwrap());
-    until_true("Envoy's admin port", || TcpStream::connect("127.0.0.1:15000").is_ok());
-    until_true("Envoy to be live", || status("sidecar", "sidecar.envoy") == "ok");
+    wait_until_true("Envoy's admin port", || TcpStream::connect("127.0.0.1:15000").is_ok());
+    wait_until_true("Envoy to be live", || status("sidecar", "sidecar.envoy") == "ok");
     running
 }
 

@@ -81,7 +81,7 @@ fn text(bytes: &[u8]) -> String {
 fn typed(line: &str) -> (Output, Vec<Seen>) {
     let (witness, directory) = (Witness::start(), tempfile::tempdir().unwrap());
     std::fs::write(directory.path().join("file.txt"), "from a file").unwrap();
-    let line = line.replace("URL", &witness.server.url("/")).replace("HOST", &witness.address());
+    let line = line.replace("URL", &witness.server.url_of_path("/")).replace("HOST", &witness.address());
     let output = shell(&line, b"", directory.path());
     (output, witness.seen())
 }

@@ -59,7 +59,7 @@ fn scene() -> (tempfile::TempDir, Server) {
         Ok(())
     })
     .unwrap();
-    std::fs::write(place.path().join("targets"), format!("GET {}\n", server.url("/"))).unwrap();
+    std::fs::write(place.path().join("targets"), format!("GET {}\n", server.url_of_path("/"))).unwrap();
     (place, server)
 }
 
@@ -468,7 +468,7 @@ fn hits_that_were_never_sent_are_requests_of_the_page() {
         peer.wait_for_close()
     })
     .unwrap();
-    std::fs::write(place.join("targets"), format!("GET {}\n", silent.url("/"))).unwrap();
+    std::fs::write(place.join("targets"), format!("GET {}\n", silent.url_of_path("/"))).unwrap();
     let summary = attack("-rate=100 -duration=200ms -max-workers=1 -timeout=1s --timeseries=run", place);
     assert_eq!((&summary["offered"], &summary["not_sent"]), (&20.into(), &19.into()));
     let data = page("report -type=html run", place);

@@ -36,7 +36,7 @@ fn what_cannot_be_compared_is_named_before_any_load() {
         }
     };
     let server = Server::start(play).unwrap();
-    let url = server.url("/");
+    let url = server.url_of_path("/");
     let room = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| std::fs::write(room.path().join(name), text).unwrap();
     let fifo = room.path().join("fifo");
@@ -159,7 +159,7 @@ fn a_way_that_only_fails_is_told_with_what_it_answered_and_is_never_a_fast_one()
     };
     let server = Server::start(play).unwrap();
     let room = tempfile::tempdir().unwrap();
-    let (a, bad) = (server.url("/"), server.url("/bad"));
+    let (a, bad) = (server.url_of_path("/"), server.url_of_path("/bad"));
     let words = format!("isolate --a {a} --b {bad} --rate 100/s --budget 30s --json a.json --html a.html");
     let screen = text(&seawall(&words, room.path()).stdout);
     let json: Value = serde_json::from_slice(&std::fs::read(room.path().join("a.json")).unwrap()).unwrap();
@@ -199,7 +199,7 @@ fn planted() -> Server {
 fn the_second_of_two_builds_is_told_to_be_slower_in_words_json_and_exit_code() {
     let server = planted();
     let room = tempfile::tempdir().unwrap();
-    let (a, b) = (server.url("/"), server.url("/slow"));
+    let (a, b) = (server.url_of_path("/"), server.url_of_path("/slow"));
     let words = format!("isolate --a {a} --b {b} --rate 100/s --budget 60s --json a.json --html a.html");
     let output = seawall(&words, room.path());
     let json: Value = serde_json::from_slice(&std::fs::read(room.path().join("a.json")).unwrap()).unwrap();

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use seawall_testkit::closure_server::Server;
-use seawall_testkit::waiting::until_true;
+use seawall_testkit::waiting::wait_until_true;
 
 /// A server that answers, and says so each time.
 fn answering() -> (Server, Receiver<()>) {
@@ -32,7 +32,7 @@ fn answering() -> (Server, Receiver<()>) {
 /// A target file of this test alone.
 fn targets(test: &str, server: &Server) -> String {
     let file = format!("{}/{test}.targets", env!("CARGO_TARGET_TMPDIR"));
-    std::fs::write(&file, format!("GET {}\n", server.url("/token"))).unwrap();
+    std::fs::write(&file, format!("GET {}\n", server.url_of_path("/token"))).unwrap();
     file
 }
 
@@ -115,7 +115,7 @@ fn a_scraper_sees_a_running_attack() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let flags = ["-rate", "200", "--live", "none", "-prometheus-addr", &address.to_string()];
     let child = Running(attack(&targets("scrape", &server), &flags).stdout(Stdio::null()).spawn().unwrap());
-    let url = server.url("/token");
+    let url = server.url_of_path("/token");
     let labels = format!("{{method=\"GET\",url=\"{url}\",status=\"200\"}}");
     let scraped = loop {
         answered.recv().unwrap();
@@ -190,7 +190,7 @@ impl Desk {
 
     /// Looks at the glass until a text is on it. A glass that stays still for long will never show it.
     fn wait_for(&mut self, text: &str) {
-        until_true(text, || self.lines().contains(text) || self.look(text));
+        wait_until_true(text, || self.lines().contains(text) || self.look(text));
     }
 
     /// Shows the next bytes, and says whether the text is there then.

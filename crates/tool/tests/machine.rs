@@ -27,7 +27,7 @@ fn seawall(args: &[&str]) -> Command {
 fn every_check_of_the_machine_is_in_the_json_summary() {
     let server = Server::start_answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
     let attack = seawall(&["attack", "-rate=50", "-duration=2s", "-output=none", "-summary=json"]);
-    let done = run(attack, &format!("GET {}\n", server.url("/")));
+    let done = run(attack, &format!("GET {}\n", server.url_of_path("/")));
     let summary: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
     let checks = summary["machine"].as_array().unwrap();
     let status = |id| &checks.iter().find(|check| check["id"] == id).unwrap()["status"];
@@ -94,7 +94,7 @@ fn a_generator_held_to_little_cpu_says_so_whatever_may_be_in_flight() {
             "-max-workers",
             workers,
         ]);
-        let done = run(held.inside(&attack), &format!("GET {}\n", server.url("/")));
+        let done = run(held.inside(&attack), &format!("GET {}\n", server.url_of_path("/")));
         let said = String::from_utf8_lossy(&done.stdout);
         assert_eq!(done.status.code(), Some(4), "{workers}: {said}");
         assert!(

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use seawall_testkit::browser::Browser;
 use seawall_testkit::closure_server::Server;
-use seawall_testkit::waiting::until;
+use seawall_testkit::waiting::wait_until_some;
 use serde_json::Value;
 
 /// A server that writes down which hit asked, of targets of which each has its number.
@@ -32,7 +32,7 @@ fn witness() -> (Server, Arc<Mutex<Vec<u64>>>) {
 /// A load of three processes unless the flags say otherwise, of which each hit says its number.
 fn command(test: &str, server: &Server, flags: &[&str]) -> Command {
     let targets = format!("{}/many-{test}.targets", env!("CARGO_TARGET_TMPDIR"));
-    std::fs::write(&targets, format!("GET {}\n", server.url("/{{seq}}"))).unwrap();
+    std::fs::write(&targets, format!("GET {}\n", server.url_of_path("/{{seq}}"))).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
     command.args(["attack", "-template", "-targets", &targets, "--on", "processes"]);
     command.args(if flags.contains(&"--pods") { &[][..] } else { &["--pods", "3"] }).args(flags);
@@ -255,7 +255,7 @@ fn pods_end_when_whoever_orders_them_is_killed() {
     let pods = run.pods();
     assert_eq!(pods.len(), 3);
     run.signal(Signal::KILL);
-    until("no pod is left", || (!pods.iter().any(|pod| is_there(*pod))).then_some(()));
+    wait_until_some("no pod is left", || (!pods.iter().any(|pod| is_there(*pod))).then_some(()));
 }
 
 #[test]
@@ -516,8 +516,11 @@ fn errors_are_those_of_the_whole() {
     let nowhere = "http://127.0.0.1:1/";
     let targets = tempfile::tempdir().unwrap();
     let file = targets.path().join("targets");
-    std::fs::write(&file, format!("GET {nowhere}\n{}", format!("GET {}\n", server.url("/7")).repeat(29)))
-        .unwrap();
+    std::fs::write(
+        &file,
+        format!("GET {nowhere}\n{}", format!("GET {}\n", server.url_of_path("/7")).repeat(29)),
+    )
+    .unwrap();
     let output = over(|| {
         let words = ["-rate", "60", "--requests", "120", "--max-errors", "5"];
         let mut command = command("errors", &server, &words);

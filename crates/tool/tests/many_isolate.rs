@@ -54,7 +54,7 @@ fn planted() -> (Server, Arc<[AtomicU64; 2]>) {
 #[test]
 fn equal_ways_are_not_told_apart_and_each_process_sends_each_equally_often() {
     let ((server, counts), room) = (planted(), TempDir::new().unwrap());
-    let (a, b) = (server.url("/a"), server.url("/b"));
+    let (a, b) = (server.url_of_path("/a"), server.url_of_path("/b"));
     let words = format!("--a {a} --b {b} --rate 60/s --budget 35s --on processes --pods 3 --json a.json");
     run(&words, room.path());
     let json = json(room.path());
@@ -71,11 +71,11 @@ fn equal_ways_are_not_told_apart_and_each_process_sends_each_equally_often() {
 fn a_way_that_is_slower_is_found_by_processes_interleaved_and_in_blocks() {
     let ((server, _), room) = (planted(), TempDir::new().unwrap());
     let ways = |design: &str| {
-        format!("variants:\n- {{name: slow, url: \"{}\", design: {design}}}\n", server.url("/slow"))
+        format!("variants:\n- {{name: slow, url: \"{}\", design: {design}}}\n", server.url_of_path("/slow"))
     };
     for design in ["interleaved", "blocks"] {
         std::fs::write(room.path().join("ways.yaml"), ways(design)).unwrap();
-        let url = server.url("/");
+        let url = server.url_of_path("/");
         let words = format!(
             "{url} --experiment ways.yaml --rate 60/s --budget 60s --on processes --pods 3 --json a.json"
         );
@@ -92,7 +92,7 @@ fn a_way_that_is_slower_is_found_by_processes_interleaved_and_in_blocks() {
 fn a_process_that_is_killed_is_named_and_the_others_go_on_or_everything_ends() {
     for (more, outcome) in [("", None), ("--on-pod-loss abort", Some("failed"))] {
         let ((server, _), room) = (planted(), TempDir::new().unwrap());
-        let (a, b) = (server.url("/a"), server.url("/b"));
+        let (a, b) = (server.url_of_path("/a"), server.url_of_path("/b"));
         let words =
             format!("--a {a} --b {b} --rate 60/s --budget 35s --on processes --pods 3 --json a.json {more}");
         let mut child =
@@ -123,7 +123,7 @@ fn a_process_that_is_killed_is_named_and_the_others_go_on_or_everything_ends() {
 #[test]
 fn what_pods_cannot_do_is_said_before_any_load_and_names_are_looked_up_by_them() {
     let ((server, counts), room) = (planted(), TempDir::new().unwrap());
-    let url = server.url("/");
+    let url = server.url_of_path("/");
     for (words, part) in [
         (
             format!("{url} --factors keep-alive --capacity --on processes"),

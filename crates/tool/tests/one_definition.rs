@@ -250,7 +250,7 @@ fn is_in_lines(lines: &[String], place: &Path) {
 fn offered_achieved_and_good_are_one_thing_wherever_they_are_shown() {
     let place = tempfile::tempdir().unwrap();
     let (server, asked) = overloaded();
-    std::fs::write(place.path().join("targets"), format!("GET {}\n", server.url("/"))).unwrap();
+    std::fs::write(place.path().join("targets"), format!("GET {}\n", server.url_of_path("/"))).unwrap();
     let (metrics, summary, lines) = attacked(place.path(), &asked);
     let said = Said::of(&summary);
     said.holds_together();

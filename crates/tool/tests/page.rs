@@ -9,7 +9,7 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use seawall_testkit::browser::Browser;
 use seawall_testkit::closure_server::Server;
 use seawall_testkit::fault_server_process::request_live_page;
-use seawall_testkit::waiting::until;
+use seawall_testkit::waiting::wait_until_some;
 use serde_json::Value;
 
 fn answering() -> Server {
@@ -32,7 +32,7 @@ struct Attack {
 impl Attack {
     fn start(test: &str, server: &Server, flags: &[&str]) -> Self {
         let targets = format!("{}/page-{test}.targets", env!("CARGO_TARGET_TMPDIR"));
-        std::fs::write(&targets, format!("GET {}\n", server.url("/<b>token</b>"))).unwrap();
+        std::fs::write(&targets, format!("GET {}\n", server.url_of_path("/<b>token</b>"))).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
         command
             .args(["attack", "-output", "none", "--live-page", "127.0.0.1:0", "-targets", &targets])
@@ -242,7 +242,7 @@ fn at_the_end_the_page_says_what_report_says_of_the_intervals() {
 fn what_waits_for_an_answer_has_not_failed() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let attack = Attack::start("silent", &server, &["-rate", "100", "-duration", "1h", "-timeout", "0"]);
-    let told = until("a second", || {
+    let told = wait_until_some("a second", || {
         let page = attack.ask("GET", "/", "");
         let (_, rest) = page.split_once("id=\"data\">")?;
         let data: Value = serde_json::from_str(rest.split_once("</script>")?.0).ok()?;

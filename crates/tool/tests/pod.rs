@@ -202,7 +202,7 @@ fn soon() -> i64 {
 /// Targets whose path is the number of the hit.
 fn targets(server: &Server, files: &TempDir) -> String {
     let file = files.path().join("targets");
-    std::fs::write(&file, format!("GET {}\n", server.url("/{{seq}}"))).unwrap();
+    std::fs::write(&file, format!("GET {}\n", server.url_of_path("/{{seq}}"))).unwrap();
     file.to_str().unwrap().to_owned()
 }
 
@@ -262,7 +262,7 @@ fn three_pods_send_each_hit_of_one_schedule_once_and_their_figures_add_up() {
     let tales: Vec<_> = pods.iter().map(Pod::told).collect();
     assert_eq!(sorted(&hits), (0..600).collect::<Vec<_>>());
     let total = as_one(&tales);
-    assert_eq!((total.sent, total.good()), (600, 600));
+    assert_eq!((total.sent, total.good_count()), (600, 600));
     for tale in &tales {
         let result = tale.result.as_ref().unwrap();
         assert_eq!((tale.at, result.scheduled, result.early), (at, Some(200), None));
@@ -282,7 +282,7 @@ fn a_rate_that_is_steered_changes_for_all_pods_at_one_instant() {
     pods.iter().for_each(|pod| pod.obey(&steer));
     let tales: Vec<_> = pods.iter().map(Pod::told).collect();
     assert_eq!(sorted(&hits), (0..500).collect::<Vec<_>>());
-    assert_eq!(as_one(&tales).good(), 500);
+    assert_eq!(as_one(&tales).good_count(), 500);
     let late = |tale: &Tale| tale.doubts.iter().any(|doubt| doubt.contains("later than other pods"));
     assert!(!tales.iter().any(late));
 }
@@ -323,7 +323,7 @@ fn clients_of_a_closed_loop_are_shared_and_each_request_is_sent_once() {
     assert_eq!(sorted(&hits), (0..300).collect::<Vec<_>>());
     let most = |tale: &Tale| tale.result.as_ref().unwrap().total.stats.in_flight_peak;
     assert!(tales.iter().all(|tale| most(tale) <= 2));
-    assert_eq!(as_one(&tales).good(), 300);
+    assert_eq!(as_one(&tales).good_count(), 300);
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn an_instant_that_has_passed_is_refused_and_another_may_be_named() {
         "{told:?}"
     );
     pods[0].begin(soon(), (0, 1));
-    assert_eq!(pods[0].told().result.unwrap().total.stats.good(), 5);
+    assert_eq!(pods[0].told().result.unwrap().total.stats.good_count(), 5);
 }
 
 #[test]
@@ -445,7 +445,7 @@ fn offer(rate: f64, most: Duration) -> SearchTask {
         min_duration: Duration::from_secs(1),
         max_duration: most,
         rule: StopRule::FailingShare(2.0),
-        most_in_flight: 100.0,
+        in_flight_cap: 100.0,
         drain: Duration::from_secs(1),
     })
 }
@@ -468,7 +468,10 @@ fn an_offer_of_two_pods_is_one_whose_blocks_add_up() {
     let mut sent = 0;
     for (blocks, done) in &told {
         let Found::Offer(offered) = done else { panic!("{done:?}") };
-        assert!(offered.total.stats.good() >= u64::from(blocks.iter().map(BlockCounts::ended).sum::<u32>()));
+        assert!(
+            offered.total.stats.good_count()
+                >= u64::from(blocks.iter().map(BlockCounts::ended_count).sum::<u32>())
+        );
         assert!(!offered.away && !offered.interrupted && offered.no_port == 0);
         sent += offered.total.stats.sent;
     }
@@ -506,7 +509,7 @@ fn an_experiment_of_two_pods_has_each_request_of_one() {
     let load =
         experiment::ExperimentLoad::Rate { rate: 80.0, lasts, spacing: experiment::RequestSpacing::Poisson };
     let (variation, drain) = (Variation::NONE, Duration::from_secs(1));
-    let asked = Experiment { name: "", load, variation, most_in_flight: 1000, drain };
+    let asked = Experiment { name: "", load, variation, in_flight_cap: 1000, drain };
     both(&pods, 3, &SearchTask::Experiment(asked));
     let parts = pods.iter().map(|pod| match pod.found(|_| {}).1 {
         Found::Experiment(tried) => tried,

@@ -387,7 +387,7 @@ fn what_an_attack_logs_is_what_its_results_hold() {
     let flags = ["attack", "-rate=100", "-duration=500ms", "-output"];
     let mut attack =
         seawall(&flags).arg(&output).arg("-hdr").arg(&log).stdin(Stdio::piped()).spawn().unwrap();
-    attack.stdin.take().unwrap().write_all(format!("GET {}", server.url("/")).as_bytes()).unwrap();
+    attack.stdin.take().unwrap().write_all(format!("GET {}", server.url_of_path("/")).as_bytes()).unwrap();
     assert!(attack.wait().unwrap().success());
     let logged = seawall(&["report", "-type=text"]).arg(&log).output().unwrap();
     let logged = text(&logged.stdout);

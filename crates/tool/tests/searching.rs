@@ -9,7 +9,7 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use seawall_testkit::browser::Browser;
 use seawall_testkit::fault_server_process::{FaultServerProcess, request_live_page};
-use seawall_testkit::waiting::until;
+use seawall_testkit::waiting::wait_until_some;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -102,7 +102,7 @@ fn stop_on_the_page_of_find_ends_it_with_what_a_signals_end_writes_and_the_page_
     assert!(refused.starts_with("HTTP/1.1 422 ") && refused.contains("expected stop"), "{refused}");
     // On a machine without a moment to spare there may be no other trial.
     heard(&mut search.said, "baseline");
-    let known = until("a trial", || {
+    let known = wait_until_some("a trial", || {
         let known = data(&search.ask("GET", "/", ""));
         known["tables"].as_array().filter(|tables| !tables.is_empty()).map(|_| known.clone())
     });

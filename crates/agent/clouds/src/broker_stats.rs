@@ -17,7 +17,7 @@ pub struct BrokerSnapshot {
     /// Counters with their metric name, help text and value.
     pub counters: [(&'static str, &'static str, u64); 6],
     /// The number of fetches per second that the limiter currently allows.
-    pub upstream_rate: f64,
+    pub allowed_fetches_per_second: f64,
     /// The number of principals that have credentials or wait for credentials.
     pub principal_count: usize,
     /// The remaining lifetimes of the cached credentials, in seconds.
@@ -65,7 +65,7 @@ impl BrokerSnapshot {
                     counters.responses_below_floor_total(),
                 ),
             ],
-            upstream_rate: broker.upstream_rate_limit(),
+            allowed_fetches_per_second: broker.upstream_rate_limit(),
             principal_count: principals.len(),
             remaining_lifetimes_seconds: principals.filter_map(life).collect(),
             min_response_lifetime_seconds: counters.min_response_lifetime().map(|least| least.as_secs_f64()),

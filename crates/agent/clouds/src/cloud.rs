@@ -83,7 +83,7 @@ impl<'a> RunningCloud<'a> {
     pub(super) fn warning(self) -> Option<&'a str> {
         match self {
             Self::Google(_) => None,
-            Self::Aws(aws) => aws.warning(),
+            Self::Aws(aws) => aws.session_token_warning(),
         }
     }
 
@@ -131,7 +131,7 @@ impl CloudBroker<'_> {
     }
 
     /// True if each credential since the broker's start had a long enough lifetime at its issue to stay above the floor.
-    pub fn is_above_floor(self) -> bool {
+    pub fn never_issued_below_twice_floor(self) -> bool {
         let counters = match self {
             Self::Google(broker) => broker.counters(),
             Self::Aws(broker) => broker.counters(),

@@ -15,7 +15,7 @@ pub struct EntitlementRequest<'a> {
     /// The annotations that the clouds need: annotations of the pod, of its ServiceAccount and of its namespace.
     pub annotations: &'a PodAnnotations,
     /// Creates the source of the pod's Kubernetes tokens.
-    pub subject_tokens: &'a dyn Fn() -> Arc<dyn SubjectTokens>,
+    pub create_subject_token_source: &'a dyn Fn() -> Arc<dyn SubjectTokens>,
     /// Records an event on the pod when the agent refuses a credential.
     pub event_recorder: PodEventRecorder,
     /// True if the agent should fetch the pod's first credential before the pod requests it.

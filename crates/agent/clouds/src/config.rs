@@ -32,7 +32,7 @@ impl CloudsConfig {
 
     /// Splits a full key such as `aws.region` at the first dot. Returns the keys of that cloud by their behaviour at a reload,
     /// and the key within the section (`region`).
-    pub fn split_cloud_key(key: &str) -> Option<(ReloadableKeys, &str)> {
+    pub fn reloadable_keys_and_section_key(key: &str) -> Option<(ReloadableKeys, &str)> {
         let (section, key) = key.split_once('.')?;
         let cloud = CloudName::ALL.iter().find(|cloud| cloud.as_str() == section)?;
         Some((Self::reloadable_keys(*cloud), key))
@@ -40,8 +40,8 @@ impl CloudsConfig {
 
     /// Reads the sections of all clouds. `listen` contains the addresses at which the agent itself listens.
     pub fn read(root: &DocumentTable<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
-        let google = root.key("google");
-        let aws = root.key("aws");
+        let google = root.node_of_key("google");
+        let aws = root.node_of_key("aws");
         Self {
             google: google.is_present().then(|| google::GoogleConfig::read(&google, base, listen)),
             aws: aws.is_present().then(|| aws::AwsConfig::read(&aws, base, listen)),
@@ -51,7 +51,7 @@ impl CloudsConfig {
     /// Returns the cloud keys that are allowed in the identity file. The result includes keys of disabled clouds, because the
     /// agent checks the whole file.
     pub fn identity_file_keys() -> Vec<IdentityFileKey> {
-        [google::IDENTITY_FILE_KEYS, aws::IDENTITY_FILE_KEYS].concat()
+        [google::IDENTITY_FILE_ANNOTATION_KEYS, aws::IDENTITY_FILE_ANNOTATION_KEYS].concat()
     }
 
     /// Returns the names of the enabled clouds.
@@ -61,7 +61,7 @@ impl CloudsConfig {
     }
 
     /// Returns the dialects of the enabled clouds.
-    pub fn dialects(&self) -> Vec<DialectName> {
+    pub fn enabled_dialects(&self) -> Vec<DialectName> {
         let on = self.names();
         DialectName::ALL.iter().copied().filter(|dialect| on.contains(&dialect.cloud())).collect()
     }

@@ -127,7 +127,7 @@ impl Entitlements {
     }
 
     /// True if the pod's entitlement to this cloud is not decided yet. Until then, requests for the cloud's credentials wait.
-    pub fn is_pending(&self, cloud: CloudName) -> bool {
+    pub fn is_pending_for_cloud(&self, cloud: CloudName) -> bool {
         match cloud {
             CloudName::Google => self.google.is_pending(),
             CloudName::Aws => self.aws.is_pending(),
@@ -135,7 +135,7 @@ impl Entitlements {
     }
 
     /// Returns a copy in which the decided entitlements to these clouds are pending again.
-    pub fn with_pending(&self, clouds: &[CloudName]) -> Self {
+    pub fn with_clouds_reset_to_pending(&self, clouds: &[CloudName]) -> Self {
         let Self { google, aws } = self.clone();
         Self {
             google: google.unless(clouds.contains(&CloudName::Google)),
@@ -155,7 +155,7 @@ impl Entitlements {
     }
 
     /// Returns the pod's leases from one cloud with the event recorder, or `None` if the cloud gives the pod no credentials.
-    pub fn leases(&self, cloud: CloudName) -> Option<PodLeases> {
+    pub fn leases_for_cloud(&self, cloud: CloudName) -> Option<PodLeases> {
         match cloud {
             CloudName::Google => self.google.and_then(|own| own.leases()),
             CloudName::Aws => self.aws.and_then(|own| own.leases()),

@@ -94,7 +94,7 @@ pub struct LifetimeFloorState {
     /// The cloud.
     pub cloud: CloudName,
     /// True if each credential since the agent's start had a long enough lifetime at its issue to stay above the floor.
-    pub is_kept: bool,
+    pub was_always_kept: bool,
     /// The floor, if the agent exchanges a pod's Kubernetes token for credentials that can expire as early as the token. `None`
     /// if no credential of the cloud depends on the token's expiry.
     pub token_bound_floor: Option<LifetimeFloor>,
@@ -210,8 +210,13 @@ impl Clouds {
     pub fn floor_states(&self) -> Vec<LifetimeFloorState> {
         let state = |cloud: RunningCloud<'_>| {
             let broker = cloud.broker()?;
-            let (is_kept, of_exchanged) = (broker.is_above_floor(), cloud.token_bound_floor());
-            Some(LifetimeFloorState { cloud: cloud.name(), is_kept, token_bound_floor: of_exchanged })
+            let (is_kept, of_exchanged) =
+                (broker.never_issued_below_twice_floor(), cloud.token_bound_floor());
+            Some(LifetimeFloorState {
+                cloud: cloud.name(),
+                was_always_kept: is_kept,
+                token_bound_floor: of_exchanged,
+            })
         };
         self.running().filter_map(state).collect()
     }

@@ -19,7 +19,7 @@ use tokio::sync::futures::Notified;
 use super::entitlements::Entitlements;
 
 /// A client of the agent's server: a pod, or a client that is not a known pod.
-pub type PodClient = seawall_server::connection_client::Client<PodEntry>;
+pub type PodOrUnknownClient = seawall_server::connection_client::Client<PodEntry>;
 /// The outcome of a request in a dialect that serves pods.
 pub type PodHandlerOutcome = seawall_server::handler::HandlerOutcome<PodEntry>;
 /// The dialects that a listener speaks to pods.
@@ -42,11 +42,11 @@ pub struct PodEntry {
     /// Counts the pod's open connections.
     /// When `identity` removes or replaces this entry, `identity` closes the counter. A closed counter ends the pod's
     /// connections.
-    pub connections: Arc<PermitCounter>,
+    pub connection_counter: Arc<PermitCounter>,
     /// Counts the pod's waiting long polls.
-    pub long_polls: Arc<PermitCounter>,
+    pub long_poll_counter: Arc<PermitCounter>,
     /// Counts the pod's credential fetches.
-    pub fetches: FetchCounters,
+    pub fetch_counters: FetchCounters,
 }
 
 impl PodEntry {
@@ -58,9 +58,9 @@ impl PodEntry {
             attested_addresses: basis,
             entitlements: ArcSwap::from_pointee(entitlements),
             replaced: Notify::new(),
-            connections: Arc::default(),
-            long_polls: Arc::default(),
-            fetches: FetchCounters::default(),
+            connection_counter: Arc::default(),
+            long_poll_counter: Arc::default(),
+            fetch_counters: FetchCounters::default(),
         }
     }
 
@@ -79,7 +79,7 @@ impl PodEntry {
     pub async fn wait_until_decided(&self, cloud: CloudName) {
         loop {
             let change = self.next_entitlements_change();
-            if !self.entitlements().is_pending(cloud) {
+            if !self.entitlements().is_pending_for_cloud(cloud) {
                 return;
             }
             change.await;
@@ -164,11 +164,11 @@ impl ServedPod for PodEntry {
     }
 
     fn connections(&self) -> &Arc<PermitCounter> {
-        &self.connections
+        &self.connection_counter
     }
 
     fn long_polls(&self) -> &Arc<PermitCounter> {
-        &self.long_polls
+        &self.long_poll_counter
     }
 
     fn wait_for_entitlements(&self, cloud: CloudName) -> AttestFuture<'_, ()> {
@@ -177,15 +177,15 @@ impl ServedPod for PodEntry {
 
     fn record_fetch(&self, route: &MetadataRoute, head: Option<&[u8]>) {
         let Some(cloud) = route.cloud_name() else { return };
-        self.fetches.record_fetch(cloud);
+        self.fetch_counters.record_fetch(cloud);
         if let Some(head) = head {
-            self.fetches.record_user_agent(cloud, head);
+            self.fetch_counters.record_user_agent(cloud, head);
         }
     }
 
     fn record_pending_fetch(&self, route: &MetadataRoute, head: &[u8]) {
         if let Some(cloud) = route.cloud_name() {
-            self.fetches.record_user_agent(cloud, head);
+            self.fetch_counters.record_user_agent(cloud, head);
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct SdkProfile {
 impl SdkProfile {
     /// True if the SDK polls, and if it makes at least this many fetches in an hour by polling. The count includes both ends of
     /// the hour.
-    pub fn is_poll_rate(&self, in_hour: u32) -> bool {
+    pub fn is_within_poll_rate(&self, in_hour: u32) -> bool {
         self.poll_interval.is_some_and(|every| every * in_hour.saturating_sub(1) <= HOUR)
     }
 }
@@ -36,35 +36,35 @@ pub struct SdkProfiles {
     pub profiles: &'static [SdkProfile],
     /// The highest normal number of fetches of one lease per hour. A higher number is normal only for an SDK that polls more
     /// often.
-    pub normal_fetches_per_hour: u32,
+    pub max_normal_fetches_per_hour: u32,
     /// The description of a client without a User-Agent. In a message, this text follows the words "the client is".
     pub no_user_agent_description: &'static str,
     /// A sentence that explains to the pod's owner how to make the client's credentials live longer.
     pub lifetime_advice: &'static str,
     /// The SDKs that fail first if the agent cannot renew credentials.
-    pub earliest_affected: Option<FirstExpiringSdks>,
+    pub sdks_fetching_every_call: Option<SdksFetchingEveryCall>,
 }
 
 /// The SDKs that fetch credentials on every API call while little lifetime remains. The API call fails if the fetch fails.
 #[derive(Clone, Copy, Debug)]
-pub struct FirstExpiringSdks {
+pub struct SdksFetchingEveryCall {
     /// The remaining lifetime below which the SDKs fetch credentials on every API call.
-    pub remaining_lifetime: Duration,
+    pub fetch_every_call_below: Duration,
     /// The names by which users know the SDKs.
     pub sdk_names: &'static str,
 }
 
 /// The default for [`SdkProfiles::no_user_agent_description`], for a cloud whose clients nearly always send a User-Agent.
-pub const UNNAMED_CLIENT_DESCRIPTION: &str = "unknown (it sends no User-Agent)";
+pub const DEFAULT_NO_USER_AGENT_DESCRIPTION: &str = "unknown (it sends no User-Agent)";
 
 impl Default for SdkProfiles {
     fn default() -> Self {
         Self {
             profiles: &[],
-            normal_fetches_per_hour: 13,
-            no_user_agent_description: UNNAMED_CLIENT_DESCRIPTION,
+            max_normal_fetches_per_hour: 13,
+            no_user_agent_description: DEFAULT_NO_USER_AGENT_DESCRIPTION,
             lifetime_advice: "Raise the lifetime of the pod's credentials, or use a newer SDK release.",
-            earliest_affected: None,
+            sdks_fetching_every_call: None,
         }
     }
 }
@@ -97,8 +97,10 @@ mod tests {
             poll_interval: every,
         };
         let polls = client(Some(2 * MINUTE));
-        assert!(polls.is_poll_rate(30) && polls.is_poll_rate(31) && !polls.is_poll_rate(32));
-        assert!(!client(None).is_poll_rate(1));
+        assert!(
+            polls.is_within_poll_rate(30) && polls.is_within_poll_rate(31) && !polls.is_within_poll_rate(32)
+        );
+        assert!(!client(None).is_within_poll_rate(1));
     }
 
     #[test]

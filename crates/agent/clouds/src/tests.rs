@@ -11,7 +11,7 @@ use seawall_server::thread::{TestNextAction, TestTurnOutcome};
 use serde_json::json;
 
 use super::*;
-use crate::pod::PodClient;
+use crate::pod::PodOrUnknownClient;
 use crate::testing::{BOTH_CLOUDS_BROKERED_CONFIG, PodFixture, RESPONSE_DATE};
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn a_pod_is_shown_with_what_each_cloud_says_under_its_name() {
 async fn what_the_list_tells_it_tells_of_each_cloud() {
     let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
     let floors: Vec<_> =
-        world.clouds.floor_states().iter().map(|state| (state.cloud, state.is_kept)).collect();
+        world.clouds.floor_states().iter().map(|state| (state.cloud, state.was_always_kept)).collect();
     assert_eq!(floors, CloudName::ALL.iter().map(|cloud| (*cloud, true)).collect::<Vec<_>>());
     let routes = world.clouds.routes();
     for cloud in CloudName::ALL {
@@ -65,7 +65,7 @@ async fn what_the_list_tells_it_tells_of_each_cloud() {
 #[tokio::test]
 async fn readiness_is_answered_by_the_dialect_that_it_asks() {
     let mut world = PodFixture::new();
-    world.caller = PodClient::OwnReadinessRequest;
+    world.caller = PodOrUnknownClient::OwnReadinessRequest;
     // In `conceal` mode the real server answers Google's readiness request, so this test omits it.
     for probe in world.clouds.readiness_requests(&[DialectName::AwsImds, DialectName::AwsContainers]) {
         let headers = probe.headers.trim_end();
@@ -122,7 +122,7 @@ fn ask_of(world: &PodFixture, bytes: &str) -> TestTurnOutcome {
 #[tokio::test]
 async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
     let world = PodFixture::new();
-    world.pod.connections.close();
+    world.pod.connection_counter.close();
     for request in ["GET /latest/meta-data/", "GET /computeMetadata/v1/", "GET /nobodys"] {
         let TestTurnOutcome { answer_text: answer, next_action, .. } = ask(&world, request);
         assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("pod_gone"), "{request}: {answer}");
@@ -135,7 +135,7 @@ async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
 #[tokio::test]
 async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connection_ends() {
     let world = PodFixture::with_sections("aws: { region: eu-central-1 }\n");
-    world.pod.connections.close();
+    world.pod.connection_counter.close();
     let put = "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
     let TestTurnOutcome { answer_text: answer, next_action, .. } = ask_of(&world, put);
     assert!(answer.starts_with("HTTP/1.1 200 ") && next_action == TestNextAction::Close, "{answer}");

@@ -197,7 +197,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         }
         // A watch normally ends after some events. A stream without any event counts as a failure, so that the agent pauses
         // before the next attempt.
-        if told { Ok(()) } else { Err(KubeError::WatchEnded.into()) }
+        if told { Ok(()) } else { Err(KubeError::WatchEndedBeforeFirstEvent.into()) }
     }
 
     async fn apply_event(&mut self, event: WatchEvent<T>) -> Result<(), WatchRoundError> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use seawall_clouds::CloudsConfig;
 use seawall_cluster::NodeName;
-use seawall_config::values::{parse_dns_name, parse_duration, path, serialize_duration};
+use seawall_config::values::{parse_dns_name, parse_duration, resolve_path, serialize_duration};
 use seawall_config::{DocumentNode, DocumentTable};
 use seawall_core::PodUid;
 use seawall_core::cloud::DialectName;
@@ -121,13 +121,13 @@ impl IdentityConfig {
         listen: &[(SocketAddr, &[DialectName])],
         downward: &DownwardApi,
     ) -> Self {
-        let table = root.key("identity").as_table();
-        let strategy = table.key("strategy");
+        let table = root.node_of_key("identity").as_table();
+        let strategy = table.node_of_key("strategy");
         let wanted = strategy.text("static, source-ip, kernel or anyone", StrategyName::read);
-        let file = table.key("file").text("the path of the identity file", |t| path(t, base));
+        let file = table.node_of_key("file").text("the path of the identity file", |t| resolve_path(t, base));
         // Read the keys of all strategies, even of strategies that are not selected, so that `check` reports every mistake.
         let cluster = ClusterIdentityConfig::read(&table, base, downward, wanted);
-        let redirect = RedirectConfig::read(&table.key("redirect").as_table());
+        let redirect = RedirectConfig::read(&table.node_of_key("redirect").as_table());
         match (wanted, cluster) {
             (Some(StrategyName::Anyone), _) => {
                 // The agent must identify a pod before it gives credentials, and `anyone` identifies no pod.
@@ -159,7 +159,7 @@ impl ClusterIdentityConfig {
         downward: &DownwardApi,
         wanted: Option<StrategyName>,
     ) -> Option<Self> {
-        let name = table.key("nodeName");
+        let name = table.node_of_key("nodeName");
         let node = name.text("the node's name", NodeName::parse);
         let node = node.or_else(|| downward.node_name.as_deref().and_then(NodeName::parse));
         let is_wanted = matches!(wanted, Some(StrategyName::SourceIp | StrategyName::Kernel));
@@ -169,12 +169,13 @@ impl ClusterIdentityConfig {
                 DownwardApi::NODE_NAME_VARIABLE
             ));
         }
-        let lifetime = table.key("podTokenLifetime").text("a duration from 10m to 24h", |text| {
+        let lifetime = table.node_of_key("podTokenLifetime").text("a duration from 10m to 24h", |text| {
             parse_duration(text).filter(|span| *span >= SHORTEST_TOKEN)
         });
-        let kubeconfig = table.key("kubeconfig").text("the path of a kubeconfig", |t| path(t, base));
+        let kubeconfig =
+            table.node_of_key("kubeconfig").text("the path of a kubeconfig", |t| resolve_path(t, base));
         let startup_taint =
-            table.key("startupTaint").text("a taint's key such as seawall.dev/not-ready", taint_key);
+            table.node_of_key("startupTaint").text("a taint's key such as seawall.dev/not-ready", taint_key);
         table.reject_moved("passthrough", "this key is now google.passthroughServiceAccounts");
         let pod_token_lifetime = lifetime.unwrap_or(Duration::from_secs(3600));
         node.map(|node_name| Self { node_name, kubeconfig, pod_token_lifetime, startup_taint })
@@ -203,7 +204,7 @@ impl KernelIdentityConfig {
             (SocketAddr::new(address.ip(), port), *dialects)
         });
         if let Err(reason) = redirect_target::agent_address(spoken, downward.node_address) {
-            root.key("listen").reject(format!("{reason}, because the strategy is kernel"));
+            root.node_of_key("listen").reject(format!("{reason}, because the strategy is kernel"));
         }
         let own = downward.own_pod_uid.clone().unwrap_or_else(|| PodUid("".into()));
         Self { cluster, redirect, own_pod_uid: own, node_address: downward.node_address }
@@ -214,12 +215,12 @@ impl RedirectConfig {
     fn read(table: &DocumentTable<'_>) -> Self {
         let absolute = |key: &'static str, default: &str| {
             let is_absolute = |text: &str| text.starts_with('/').then(|| PathBuf::from(text));
-            table.key(key).text("an absolute path", is_absolute).unwrap_or_else(|| default.into())
+            table.node_of_key(key).text("an absolute path", is_absolute).unwrap_or_else(|| default.into())
         };
         let is_plain = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));
         let below = |text: &str| Some(PathBuf::from(text)).filter(is_plain);
         let kubepods_cgroup = table
-            .key("kubepodsCgroup")
+            .node_of_key("kubepodsCgroup")
             .text("a path below the root of the cgroup tree, such as kubepods.slice", below);
         Self {
             bpffs: absolute("bpffs", "/sys/fs/bpf"),

@@ -166,7 +166,7 @@ impl EntitlementSwapper {
         let Some(swap) = &mut self.open else { return decide(in_force, before) };
         let pod = swap.pods.entry(uid.clone()).or_default();
         *pod = PodSwap { before: decide(in_force, &pod.before), next: decide(&swap.clouds, &pod.next) };
-        pod.before.with_pending(&swap.changed)
+        pod.before.with_clouds_reset_to_pending(&swap.changed)
     }
 
     /// Drops the entitlements and leases of pods that are gone.
@@ -207,7 +207,7 @@ impl EntitlementSwapper {
         };
         let pods = callers.iter().enumerate().map(decide).collect();
         for caller in &callers {
-            caller.replace_entitlements(caller.entitlements().with_pending(&changed));
+            caller.replace_entitlements(caller.entitlements().with_clouds_reset_to_pending(&changed));
         }
         let _ = entitlements_cleared.send(());
         self.open = Some(OpenSwap { clouds, changed, dialects_replaced, completion_sender, pods });
@@ -253,7 +253,11 @@ mod tests {
         }
 
         fn entitle(&self, _: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements {
-            self.0.entitlements_of(clouds, RelatedAnnotations::of_object(Annotations::default()), before)
+            self.0.entitlements_under_clouds(
+                clouds,
+                RelatedAnnotations::of_object(Annotations::default()),
+                before,
+            )
         }
 
         fn wake(&self) {}
@@ -261,9 +265,9 @@ mod tests {
 
     fn world() -> PodFixture {
         let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
-        world
-            .pod()
-            .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
+        world.pod().replace_entitlements(
+            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
+        );
         world
     }
 
@@ -311,7 +315,9 @@ mod tests {
         let world = world();
         assert_eq!(status(&world), "federated");
         let (between, is_made) = change(&world, &with_passthrough(), true).await;
-        assert!(between.is_pending(CloudName::Google) && !between.is_pending(CloudName::Aws));
+        assert!(
+            between.is_pending_for_cloud(CloudName::Google) && !between.is_pending_for_cloud(CloudName::Aws)
+        );
         assert!(is_made);
         assert_eq!(status(&world), "passthrough");
     }
@@ -320,7 +326,7 @@ mod tests {
     async fn a_change_that_comes_to_nothing_leaves_what_was() {
         let world = world();
         let (between, is_made) = change(&world, &with_passthrough(), false).await;
-        assert!(between.is_pending(CloudName::Google) && !is_made);
+        assert!(between.is_pending_for_cloud(CloudName::Google) && !is_made);
         assert_eq!(status(&world), "federated");
     }
 

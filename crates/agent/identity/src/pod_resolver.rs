@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::attestation::{Attestation, AttestationVerdict, RejectionReason};
 use arc_swap::ArcSwapOption;
-use seawall_clouds::pod::{PodClient, PodEntry};
+use seawall_clouds::pod::{PodEntry, PodOrUnknownClient};
 use seawall_core::PodUid;
 use seawall_core::attestation::{AttestFuture, ConnectionEnds};
 use seawall_core::cloud::CloudName;
@@ -132,7 +132,7 @@ impl PodResolver {
         ends: &ConnectionEnds<'_>,
         cloud: CloudName,
     ) -> Option<Arc<PodEntry>> {
-        self.find(uid, ends).filter(|pod| !pod.entitlements().is_pending(cloud))
+        self.find(uid, ends).filter(|pod| !pod.entitlements().is_pending_for_cloud(cloud))
     }
 
     /// Returns the pod with this UID, if the pod's attested addresses cover this connection. The function checks this because
@@ -149,20 +149,20 @@ impl ClientResolver<PodEntry> for PodResolver {
     ///
     /// The resolver recognises the readiness probe by its source address *and* port. While the probe runs, its socket owns this
     /// address and port. No other socket on this node can use them for a connection to the same listener.
-    fn resolve(&self, ends: &ConnectionEnds<'_>) -> PodClient {
+    fn resolve(&self, ends: &ConnectionEnds<'_>) -> PodOrUnknownClient {
         let peer = ends.peer;
         if self.probe.load().as_deref() == Some(&SocketAddr::new(peer.ip().to_canonical(), peer.port())) {
-            return PodClient::OwnReadinessRequest;
+            return PodOrUnknownClient::OwnReadinessRequest;
         }
-        let ResolverMode::Attestation(by, _) = &self.way else { return PodClient::Anyone };
+        let ResolverMode::Attestation(by, _) = &self.way else { return PodOrUnknownClient::Anyone };
         match by.verdict(ends) {
             AttestationVerdict::Pod(uid) => {
                 let pod = self.find(&uid, ends);
                 pod.inspect(|pod| by.discard_evidence(&pod.pod.uid, ends))
-                    .map_or(PodClient::Unidentified, PodClient::Pod)
+                    .map_or(PodOrUnknownClient::Unidentified, PodOrUnknownClient::Pod)
             }
-            AttestationVerdict::Pending => PodClient::Unidentified,
-            AttestationVerdict::Rejected(reason) => PodClient::Refused(refusal(reason)),
+            AttestationVerdict::Pending => PodOrUnknownClient::Unidentified,
+            AttestationVerdict::Rejected(reason) => PodOrUnknownClient::Refused(refusal(reason)),
         }
     }
 
@@ -291,10 +291,10 @@ mod tests {
     }
 
     fn ends() -> ConnectionEnds<'static> {
-        ConnectionEnds { peer: "10.4.0.7:1".parse().unwrap(), local: &|| None }
+        ConnectionEnds { peer: "10.4.0.7:1".parse().unwrap(), read_local_address: &|| None }
     }
 
-    fn at(callers: &PodResolver) -> PodClient {
+    fn at(callers: &PodResolver) -> PodOrUnknownClient {
         callers.resolve(&ends())
     }
 
@@ -310,7 +310,7 @@ mod tests {
             (RejectionReason::NoConnectionRecord, "no_connection_record", 503),
         ] {
             let caller = at(&callers(AttestationVerdict::Rejected(reason)).0);
-            let PodClient::Refused(refusal) = &caller else { panic!("{caller:?}") };
+            let PodOrUnknownClient::Refused(refusal) = &caller else { panic!("{caller:?}") };
             assert_eq!((refusal.code, refusal.status), (code, status));
             assert_eq!(caller.can_address_change_client(), status == 503);
         }
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn a_pod_that_is_named_is_nobody_until_the_roster_has_it() {
         let (callers, ..) = callers(AttestationVerdict::Pod(PodUid("u1".into())));
-        assert!(matches!(at(&callers), PodClient::Unidentified));
+        assert!(matches!(at(&callers), PodOrUnknownClient::Unidentified));
         assert_eq!(callers.explain_refusal(&ends(), CloudName::Google).code, "unknown_pod");
     }
 
@@ -329,16 +329,16 @@ mod tests {
         let (callers, roster, _) = callers(AttestationVerdict::Pod(world.pod().pod.uid.clone()));
         let publish = || roster.publish(Box::new([world.pod().clone()]));
         publish();
-        assert!(matches!(at(&callers), PodClient::Pod(_)));
+        assert!(matches!(at(&callers), PodOrUnknownClient::Pod(_)));
         assert!(callers.attest_pod(ends(), CloudName::Aws).await.is_some());
         assert_eq!(callers.explain_refusal(&ends(), CloudName::Google).code, "unknown_pod");
 
         let mut settled = Box::pin(callers.wait_for_pod(ends(), CloudName::Google));
         let mut context = Context::from_waker(Waker::noop());
         assert!(settled.as_mut().poll(&mut context).is_pending());
-        world
-            .pod()
-            .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
+        world.pod().replace_entitlements(
+            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
+        );
         publish();
         assert!(settled.as_mut().poll(&mut context).is_ready());
     }

@@ -85,9 +85,9 @@ impl PodReconciler {
         for was in &before {
             match find(&self.known, &was.record.pod.uid) {
                 Some(now) if now.caller.id == was.caller.id => {}
-                Some(_) => was.caller.connections.close(),
+                Some(_) => was.caller.connection_counter.close(),
                 None => {
-                    was.caller.connections.close();
+                    was.caller.connection_counter.close();
                     // A connection that closes can keep the pod's entry alive for a moment longer, so drop the pod's leases
                     // now.
                     was.caller.replace_entitlements(Entitlements::default());
@@ -148,7 +148,7 @@ impl PodReconciler {
         let applicant = EntitlementRequest {
             pod: &record.pod,
             annotations: &record.annotations,
-            subject_tokens: &|| self.cluster.tokens_for(record),
+            create_subject_token_source: &|| self.cluster.tokens_for(record),
             event_recorder: self.cluster.event_reporter().for_pod(record.clone()),
             should_prefetch: true,
         };

@@ -25,7 +25,8 @@ pub(crate) fn agent_address<'a>(
     let listeners: Vec<_> = spoken.into_iter().filter_map(reach).collect();
     let first =
         |endpoint| listeners.iter().find(|(_, dialects)| answers(dialects, endpoint)).map(|(at, _)| *at);
-    let (metadata, containers) = (first(MetadataEndpoint::Metadata), first(MetadataEndpoint::Containers));
+    let (metadata, containers) =
+        (first(MetadataEndpoint::Metadata), first(MetadataEndpoint::ContainerCredentials));
     let at =
         metadata.or(containers).ok_or("an address of the node that pods can reach, such as node:0")?.ip();
     if containers.is_some_and(|containers| containers.ip() != at) {
@@ -40,7 +41,7 @@ pub(crate) fn agent_address<'a>(
     let port = |at: Option<SocketAddr>| NonZeroU16::new(at?.port());
     let mut agent = AgentAddress {
         metadata_port: port(metadata),
-        containers_port: port(containers),
+        container_credentials_port: port(containers),
         ..AgentAddress::default()
     };
     for ip in [Some(at), other].into_iter().flatten() {
@@ -80,8 +81,13 @@ mod tests {
     fn told(listeners: &[(&str, &'static [DialectName])]) -> Result<String, String> {
         let listeners = listeners.iter().map(|(at, dialects)| (at.parse().unwrap(), *dialects));
         let node = "10.0.0.1".parse().ok();
-        let AgentAddress { v4, v6, metadata_port: metadata, containers_port: containers, listener_slot: _ } =
-            agent_address(listeners, node)?;
+        let AgentAddress {
+            v4,
+            v6,
+            metadata_port: metadata,
+            container_credentials_port: containers,
+            listener_slot: _,
+        } = agent_address(listeners, node)?;
         let text = |value: Option<String>| value.unwrap_or("-".to_owned());
         let port = |port: Option<NonZeroU16>| text(port.map(|port| port.to_string()));
         let (v4, v6) = (text(v4.map(|ip| ip.to_string())), text(v6.map(|ip| ip.to_string())));

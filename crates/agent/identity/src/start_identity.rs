@@ -189,7 +189,7 @@ fn entitle(clouds: &Clouds, attested: &StaticPod, before: &Entitlements) -> Enti
     let applicant = EntitlementRequest {
         pod: &attested.pod,
         annotations: &attested.annotations,
-        subject_tokens: &|| attested.subject_token_source.clone(),
+        create_subject_token_source: &|| attested.subject_token_source.clone(),
         event_recorder: PodEventRecorder::default(),
         should_prefetch: false,
     };

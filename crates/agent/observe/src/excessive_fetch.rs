@@ -36,7 +36,7 @@ use seawall_core::cloud::CloudName;
 use seawall_core::kubernetes_events::EventReason;
 use seawall_core::{Clock, Moment, PodUid};
 
-use super::periodic_pod_checks::{PodCountGauge, PodScanner};
+use super::periodic_pod_checks::{PodScanner, ReportedPodsGauge};
 
 /// The normal number of fetches of one lease. An SDK fetches a renewed lease within minutes. Shortly before the renewal, an SDK
 /// can fetch the old lease a few more times.
@@ -81,15 +81,15 @@ struct History {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    Calm,
+    Normal,
     /// The pod fetches too often. The monitor waits for the User-Agent of the pod's next request.
-    Asked,
-    Told,
+    AwaitingUserAgent,
+    Reported,
 }
 
 impl Default for History {
     fn default() -> Self {
-        let (minutes, stage) = ([0; HOUR], Stage::Calm);
+        let (minutes, stage) = ([0; HOUR], Stage::Normal);
         Self { last: 0, looks: 0, minutes, on_end: 0, issued: None, from_lease: 0, from_last: 0, stage }
     }
 }
@@ -140,7 +140,7 @@ impl History {
         let leases = u32::try_from(leases.max(1)).unwrap_or(u32::MAX);
         let most = per_hour.saturating_mul(leases);
         // A reported pod stays reported until its rate was normal for an hour, because its fetches per lease vary.
-        let is_known = self.stage == Stage::Told;
+        let is_known = self.stage == Stage::Reported;
         let is_found =
             || self.of_one_lease() > PER_LEASE.saturating_mul(leases) && self.goes_on(leases, most);
         self.in_hour() > most && (is_known || is_found())
@@ -152,7 +152,7 @@ impl History {
 pub struct FetchMonitor {
     clouds: Arc<CurrentClouds>,
     clock: Clock,
-    found: PodCountGauge,
+    found: ReportedPodsGauge,
     known: HashMap<PodUid, [History; CloudName::ALL.len()]>,
 }
 
@@ -166,7 +166,7 @@ impl PodScanner for FetchMonitor {
 
 impl FetchMonitor {
     /// Creates a monitor that has not scanned any pod yet.
-    pub fn new(clouds: Arc<CurrentClouds>, clock: Clock, found: PodCountGauge) -> Self {
+    pub fn new(clouds: Arc<CurrentClouds>, clock: Clock, found: ReportedPodsGauge) -> Self {
         Self { clouds, clock, found, known: HashMap::new() }
     }
 
@@ -178,7 +178,7 @@ impl FetchMonitor {
             let mut histories = before.remove(&pod.pod.uid).unwrap_or_default();
             for ((cloud, history), found) in CloudName::ALL.iter().zip(&mut histories).zip(&mut found) {
                 self.look_at(pod, *cloud, history);
-                *found += usize::from(history.stage == Stage::Told);
+                *found += usize::from(history.stage == Stage::Reported);
             }
             self.known.insert(pod.pod.uid.clone(), histories);
         }
@@ -186,26 +186,28 @@ impl FetchMonitor {
     }
 
     fn look_at(&self, pod: &PodEntry, cloud: CloudName, history: &mut History) {
-        let fetches = pod.fetches.for_cloud(cloud);
+        let fetches = pod.fetch_counters.for_cloud(cloud);
         let count = fetches.count.load(Ordering::Relaxed);
         if count == 0 && history.looks == 0 {
             return;
         }
-        let lending = pod.entitlements().leases(cloud);
+        let lending = pod.entitlements().leases_for_cloud(cloud);
         let leases = lending.as_ref().map(|lending| &lending.leases[..]).unwrap_or_default();
         history.look(count, leases);
-        let is_too_often = history
-            .is_too_often(leases.len(), self.clouds.current().sdk_profiles(cloud).normal_fetches_per_hour);
+        let is_too_often = history.is_too_often(
+            leases.len(),
+            self.clouds.current().sdk_profiles(cloud).max_normal_fetches_per_hour,
+        );
         history.stage = match (is_too_often, history.stage) {
-            (false, _) => Stage::Calm,
-            (true, Stage::Calm) => {
+            (false, _) => Stage::Normal,
+            (true, Stage::Normal) => {
                 fetches.wants_user_agent.store(true, Ordering::Relaxed);
-                Stage::Asked
+                Stage::AwaitingUserAgent
             }
-            (true, Stage::Asked) => fetches
+            (true, Stage::AwaitingUserAgent) => fetches
                 .take_user_agent()
-                .map_or(Stage::Asked, |agent| self.judge(pod, cloud, history, lending, &agent)),
-            (true, Stage::Told) => Stage::Told,
+                .map_or(Stage::AwaitingUserAgent, |agent| self.judge(pod, cloud, history, lending, &agent)),
+            (true, Stage::Reported) => Stage::Reported,
         };
     }
 
@@ -223,12 +225,12 @@ impl FetchMonitor {
         let leases = lending.as_ref().map_or(1, |lending| lending.leases.len().max(1));
         let leases = u32::try_from(leases).unwrap_or(u32::MAX);
         let of_each = history.turns_in_hour(leases).div_ceil(leases);
-        if client.is_some_and(|client| client.is_poll_rate(of_each)) {
-            return Stage::Calm;
+        if client.is_some_and(|client| client.is_within_poll_rate(of_each)) {
+            return Stage::Normal;
         }
         let unnamed = if agent.is_empty() { clients.no_user_agent_description } else { UNKNOWN };
         self.tell(pod, cloud, history, lending, (&clients, client.ok_or(unnamed)));
-        Stage::Told
+        Stage::Reported
     }
 
     fn tell(
@@ -392,7 +394,7 @@ mod tests {
 
     #[test]
     fn whoever_was_told_is_not_told_again_until_an_hour_is_calm() {
-        let mut history = History { stage: Stage::Told, ..History::default() };
+        let mut history = History { stage: Stage::Reported, ..History::default() };
         let lease = |minute: u32| [of_an_hour(Moment::from_nanos(0) + MINUTE * minute)];
         // The pod fetches every four minutes, each time from a new lease.
         (0..120).for_each(|minute| history.look(minute / 4, &lease(minute / 4)));
@@ -417,7 +419,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_took_time_names_who_asked_for_it_and_not_nobody() {
         let (world, _sts) = start(60 * MINUTE).await;
-        let own = world.pod().fetches.for_cloud(CloudName::Aws);
+        let own = world.pod().fetch_counters.for_cloud(CloudName::Aws);
         own.wants_user_agent.store(true, Ordering::Relaxed);
         let answer = world.request_container_credentials("aws-sdk-java/1.11").await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -442,24 +444,24 @@ mod tests {
     #[tokio::test]
     async fn a_pod_that_fetches_for_each_call_is_found_told_of_once_and_let_go_when_it_is_gone() {
         let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
-        let (found, aws) = (PodCountGauge::default(), CloudName::Aws);
-        let clouds = world.current_clouds();
+        let (found, aws) = (ReportedPodsGauge::default(), CloudName::Aws);
+        let clouds = world.new_current_clouds();
         let mut seen = FetchMonitor::new(clouds, world.clock.clone(), found.clone());
         let pods = [world.pod().clone()];
         let stages: Vec<_> = (0..14)
             .map(|_| {
                 (0..7).for_each(|_| {
-                    pods[0].fetches.record_fetch(aws);
-                    pods[0].fetches.record_user_agent(aws, head("a").as_bytes());
+                    pods[0].fetch_counters.record_fetch(aws);
+                    pods[0].fetch_counters.record_user_agent(aws, head("a").as_bytes());
                 });
                 seen.inspect_pods(&pods);
                 seen.known[&pods[0].pod.uid][aws as usize].stage
             })
             .collect();
-        assert_eq!(stages[..11], [Stage::Calm; 11], "a burst of clients has ended by then");
-        assert_eq!(stages[11..], [Stage::Asked, Stage::Told, Stage::Told]);
-        assert_eq!(CloudName::ALL.iter().map(|cloud| found.pod_count(*cloud)).sum::<usize>(), 1);
+        assert_eq!(stages[..11], [Stage::Normal; 11], "a burst of clients has ended by then");
+        assert_eq!(stages[11..], [Stage::AwaitingUserAgent, Stage::Reported, Stage::Reported]);
+        assert_eq!(CloudName::ALL.iter().map(|cloud| found.reported_pod_count(*cloud)).sum::<usize>(), 1);
         seen.inspect_pods(&[]);
-        assert!(seen.known.is_empty() && found.pod_count(aws) == 0);
+        assert!(seen.known.is_empty() && found.reported_pod_count(aws) == 0);
     }
 }

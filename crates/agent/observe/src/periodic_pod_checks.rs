@@ -32,9 +32,9 @@ pub async fn run<L: PodScanner>(mut looker: L, callers: Arc<PodResolver>, clock:
 
 /// A gauge of the pods that the last scan reported, for each cloud.
 #[derive(Clone, Debug, Default)]
-pub struct PodCountGauge(Family<[(&'static str, &'static str); 1], Gauge>);
+pub struct ReportedPodsGauge(Family<[(&'static str, &'static str); 1], Gauge>);
 
-impl PodCountGauge {
+impl ReportedPodsGauge {
     /// Registers the gauge under this name, with 0 for each cloud.
     pub fn new_registered(registry: &mut Registry, (name, help): (&str, &str)) -> Self {
         let found = Self::default();
@@ -54,7 +54,7 @@ impl PodCountGauge {
 
     /// Returns the number of reported pods of a cloud.
     #[cfg(test)]
-    pub(crate) fn pod_count(&self, cloud: CloudName) -> usize {
+    pub(crate) fn reported_pod_count(&self, cloud: CloudName) -> usize {
         usize::try_from(self.of_cloud(cloud).get()).unwrap_or_default()
     }
 }

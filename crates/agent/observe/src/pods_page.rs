@@ -36,7 +36,7 @@ fn pod(caller: &PodEntry, addresses: &[IpAddr], now: Moment) -> Value {
     show("namespace", pod.service_account.namespace.as_ref().into());
     show("pod", pod.name.as_ref().into());
     show("service_account", pod.service_account.name.as_ref().into());
-    show("open_connections", caller.connections.open_count().into());
+    show("open_connections", caller.connection_counter.open_count().into());
     shown.extend(caller.entitlements().to_debug_json(now));
     shown.into()
 }

@@ -16,7 +16,7 @@
 //!
 //! The log has one line when the problem begins and one line when the problem ends. A metric counts the affected pods. A pod
 //! without any credentials gets no event here, because the refusal of its requests states the reason. No event reports the end of
-//! the problem, because the end needs no action. Each cloud says which of its SDKs are affected first ([`FirstExpiringSdks`]).
+//! the problem, because the end needs no action. Each cloud says which of its SDKs are affected first ([`SdksFetchingEveryCall`]).
 //!
 //! Each scan creates only a limited number of events, and the cluster's event reporter applies a second limit. A pod whose event
 //! was dropped gets the event at a later scan. The monitor's memory grows only with the number of pods.
@@ -29,12 +29,12 @@ use seawall_broker::ExchangeFault;
 use seawall_clouds::CurrentClouds;
 use seawall_clouds::entitlements::{LeaseState, PodLeases, RenewalFailure};
 use seawall_clouds::pod::PodEntry;
-use seawall_clouds::sdk_refresh_times::FirstExpiringSdks;
+use seawall_clouds::sdk_refresh_times::SdksFetchingEveryCall;
 use seawall_core::cloud::CloudName;
 use seawall_core::kubernetes_events::{EventReason, PodEventRecorder};
 use seawall_core::{Clock, Moment, PodUid};
 
-use super::periodic_pod_checks::{PodCountGauge, PodScanner};
+use super::periodic_pod_checks::{PodScanner, ReportedPodsGauge};
 
 /// The time between two scans. When a credential falls below its floor, minutes pass before the first SDK has problems, so the
 /// scan reports the credential in time.
@@ -59,7 +59,7 @@ const AFTER_THE_END: Duration = Duration::from_secs(3600);
 pub struct RenewalMonitor {
     clouds: Arc<CurrentClouds>,
     clock: Clock,
-    found: PodCountGauge,
+    found: ReportedPodsGauge,
     known: [HashMap<PodUid, StalePod>; CloudName::ALL.len()],
 }
 
@@ -83,7 +83,7 @@ impl PodScanner for RenewalMonitor {
 
 impl RenewalMonitor {
     /// Creates a monitor that has not scanned any pod yet.
-    pub fn new(clouds: Arc<CurrentClouds>, clock: Clock, found: PodCountGauge) -> Self {
+    pub fn new(clouds: Arc<CurrentClouds>, clock: Clock, found: ReportedPodsGauge) -> Self {
         Self { clouds, clock, found, known: std::array::from_fn(|_| HashMap::new()) }
     }
 
@@ -94,7 +94,7 @@ impl RenewalMonitor {
         mut tell: impl FnMut(&PodEventRecorder, &str) -> bool,
     ) {
         for cloud in CloudName::ALL {
-            let held = pods.iter().map(|pod| (&pod.pod.uid, pod.entitlements().leases(*cloud)));
+            let held = pods.iter().map(|pod| (&pod.pod.uid, pod.entitlements().leases_for_cloud(*cloud)));
             self.look_at(*cloud, held, &mut tell);
         }
     }
@@ -156,7 +156,7 @@ impl RenewalMonitor {
         let FailingLease { ends, failing: RenewalFailure { failing_since: since, step, fault } } = *trouble;
         let since = hour(wall - now.since(since));
         let at_the_end = hour(wall + ends.since(now));
-        let first = self.clouds.current().sdk_profiles(cloud).earliest_affected.map(|FirstExpiringSdks { remaining_lifetime: left, sdk_names: who }| {
+        let first = self.clouds.current().sdk_profiles(cloud).sdks_fetching_every_call.map(|SdksFetchingEveryCall { fetch_every_call_below: left, sdk_names: who }| {
             let at = hour(wall + ends.saturating_sub_duration(left).since(now));
             format!(
                 " From {at} UTC on, {who} request new credentials, some on every call, and fail if the agent restarts."
@@ -257,7 +257,7 @@ mod tests {
         clock: Clock,
         hand: ManualClock,
         seen: RenewalMonitor,
-        found: PodCountGauge,
+        found: ReportedPodsGauge,
         /// Each pod's AWS leases.
         held: Vec<(PodUid, Vec<LeaseState>)>,
         /// The messages for pods.
@@ -268,7 +268,7 @@ mod tests {
         fn new(pods: usize) -> Self {
             let PodFixture { clouds, clock, manual_clock: hand, .. } =
                 PodFixture::with_sections("aws: { region: eu-central-1 }\n");
-            let found = PodCountGauge::default();
+            let found = ReportedPodsGauge::default();
             let seen =
                 RenewalMonitor::new(Arc::new(CurrentClouds::new(clouds)), clock.clone(), found.clone());
             let mut node = Self { clock, hand, seen, found, held: vec![], told: vec![] };
@@ -325,7 +325,7 @@ mod tests {
         }
 
         fn count(&self) -> usize {
-            self.found.pod_count(CloudName::Aws)
+            self.found.reported_pod_count(CloudName::Aws)
         }
     }
 
@@ -474,9 +474,10 @@ mod tests {
     #[tokio::test]
     async fn whoever_is_troubled_first_is_so_some_looks_after_the_floor() {
         let clouds = PodFixture::with_sections("aws: { region: eu-central-1 }\n").clouds;
-        let first = clouds.sdk_profiles(CloudName::Aws).earliest_affected.unwrap();
+        let first = clouds.sdk_profiles(CloudName::Aws).sdks_fetching_every_call.unwrap();
         assert!(
-            seawall_broker::aws::LIFETIME_FLOOR.min_remaining - first.remaining_lifetime >= 3 * SCAN_INTERVAL
+            seawall_broker::aws::LIFETIME_FLOOR.min_remaining - first.fetch_every_call_below
+                >= 3 * SCAN_INTERVAL
         );
     }
 }

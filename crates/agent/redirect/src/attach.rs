@@ -154,7 +154,7 @@ fn attach_one(
 fn remove_others(pins: &Pins, wanted: &[LinkPin]) -> Result<bool, Error> {
     let mut found = false;
     for hook in Hook::ALL {
-        for pin in pins.links(hook)?.into_iter().filter(|pin| !wanted.contains(pin)) {
+        for pin in pins.links_of_hook(hook)?.into_iter().filter(|pin| !wanted.contains(pin)) {
             unpin(&pins.path(&pin.name()))?;
             found = true;
         }
@@ -172,7 +172,7 @@ struct LoadedProgram<'a> {
 
 impl<'a> LoadedProgram<'a> {
     fn of(programs: &'a mut Ebpf, hook: Hook, name: &str) -> Result<Self, Error> {
-        let refused = |source| Error::Program { hook, source: Box::new(source) };
+        let refused = |source| Error::ProgramRejected { hook, source: Box::new(source) };
         let program =
             programs.program_mut(name).ok_or_else(|| refused(ProgramError::UnexpectedProgramType))?;
         let taken = match program {
@@ -206,7 +206,7 @@ impl<'a> LoadedProgram<'a> {
             ProgramError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::PermissionDenied => {
                 Error::ConflictingProgram { group: path.to_owned(), hook: self.hook }
             }
-            _ => Error::Program { hook: self.hook, source: Box::new(source) },
+            _ => Error::ProgramRejected { hook: self.hook, source: Box::new(source) },
         })
     }
 

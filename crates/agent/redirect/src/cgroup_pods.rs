@@ -28,7 +28,7 @@ impl PodCgroups {
     /// The pods' parent cgroup cannot be listed. A missing cgroup of a QoS class is not an error.
     pub fn list(site: &PodsParentCgroup) -> Result<Self, Error> {
         let mut pods = Self::default();
-        for (directory, prefix) in site.qos_cgroups() {
+        for (directory, prefix) in site.pod_cgroup_parents() {
             let listed = pods.add(&directory, &prefix, site.is_systemd());
             match listed {
                 Err(error)
@@ -80,7 +80,7 @@ pub(crate) fn find_pod_cgroup(
     site: &PodsParentCgroup,
     pod: &PodUid,
 ) -> Result<Option<(PathBuf, u64)>, Error> {
-    for (directory, prefix) in site.qos_cgroups() {
+    for (directory, prefix) in site.pod_cgroup_parents() {
         let directory = directory.join(name(pod, &prefix, site.is_systemd()));
         match directory.metadata() {
             Ok(found) => return Ok(Some((directory, found.ino()))),

@@ -85,7 +85,7 @@ impl PodsParentCgroup {
     }
 
     /// Returns a cgroup's depth below the tree's root and its path from the root, as netfilter's `socket cgroupv2` needs them.
-    pub(crate) fn depth_and_path<'a>(&self, group: &'a Path) -> (u32, &'a Path) {
+    pub(crate) fn cgroup_depth_and_path<'a>(&self, group: &'a Path) -> (u32, &'a Path) {
         let path = group.strip_prefix(&self.tree).unwrap_or(group);
         (u32::try_from(path.components().count()).unwrap_or(u32::MAX), path)
     }
@@ -103,7 +103,7 @@ impl PodsParentCgroup {
     ///
     /// The first directory is the pods' parent cgroup itself. It contains the pods of the QoS class `guaranteed`, because this
     /// class has no cgroup of its own. The other two directories are the cgroups of the classes `burstable` and `besteffort`.
-    pub(crate) fn qos_cgroups(&self) -> [(PathBuf, String); 3] {
+    pub(crate) fn pod_cgroup_parents(&self) -> [(PathBuf, String); 3] {
         let stem = self.kubepods.file_stem().unwrap_or_default().to_string_lossy();
         ["", "burstable", "besteffort"].map(|class| match (self.is_systemd(), class) {
             (false, class) => (self.kubepods.join(class), "pod".to_owned()),
@@ -127,11 +127,11 @@ impl PodsParentCgroup {
     /// Returns `target` with the ids and the depth of this tree's cgroups. The other fields of `target` stay.
     pub(crate) fn fill_cgroup_ids(&self, target: RedirectTarget) -> RedirectTarget {
         let [_, burstable, besteffort] =
-            self.qos_cgroups().map(|(directory, _)| inode(&directory).unwrap_or(0));
+            self.pod_cgroup_parents().map(|(directory, _)| inode(&directory).unwrap_or(0));
         RedirectTarget {
             kubepods_depth: self.level,
             kubepods_cgroup_id: self.id,
-            qos_cgroups: [burstable, besteffort],
+            qos_cgroup_ids: [burstable, besteffort],
             ..target
         }
     }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn classes_of_the_driver_cgroupfs() {
         let classes =
-            site("kubepods").qos_cgroups().map(|(path, prefix)| (path.display().to_string(), prefix));
+            site("kubepods").pod_cgroup_parents().map(|(path, prefix)| (path.display().to_string(), prefix));
         assert_eq!(classes[0], ("/tree/kubepods/".to_owned(), "pod".to_owned()));
         assert_eq!(classes[1], ("/tree/kubepods/burstable".to_owned(), "pod".to_owned()));
         assert_eq!(classes[2], ("/tree/kubepods/besteffort".to_owned(), "pod".to_owned()));
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn classes_of_the_driver_systemd_carry_their_parents_names() {
         let site = site("kubelet.slice/kubelet-kubepods.slice");
-        let classes = site.qos_cgroups().map(|(path, prefix)| (path.display().to_string(), prefix));
+        let classes = site.pod_cgroup_parents().map(|(path, prefix)| (path.display().to_string(), prefix));
         let directory = "/tree/kubelet.slice/kubelet-kubepods.slice".to_owned();
         assert_eq!(classes[0], (directory.clone(), "kubelet-kubepods-pod".to_owned()));
         assert_eq!(

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
 
-use crate::ebpf_addresses::octets;
+use crate::ebpf_addresses::ipv6_mapped_octets;
 use crate::error::Error;
 use crate::pins::{CONNECTIONS_KEY_BYTES as KEY, CONNECTIONS_MAP, CONNECTIONS_VALUE_BYTES as VALUE, Pins};
 use crate::target::bytes_at;
@@ -138,8 +138,8 @@ fn key(owner: ConnectionOwner, peer: SocketAddr, local: SocketAddr) -> [u8; KEY]
     };
     let mut key = [0; KEY];
     key[0..8].copy_from_slice(&owner.to_ne_bytes());
-    key[8..24].copy_from_slice(&octets(peer.ip()));
-    key[24..40].copy_from_slice(&octets(local.ip()));
+    key[8..24].copy_from_slice(&ipv6_mapped_octets(peer.ip()));
+    key[24..40].copy_from_slice(&ipv6_mapped_octets(local.ip()));
     key[40..42].copy_from_slice(&peer.port().to_be_bytes());
     key[42..44].copy_from_slice(&local.port().to_be_bytes());
     key

@@ -22,9 +22,9 @@ pub struct ConnectCounts {
     /// The number of connects to a metadata address that the programs redirected to the agent.
     pub captured: u64,
     /// The number of connects directly to the agent's own address.
-    pub direct: u64,
+    pub to_agent_address: u64,
     /// The number of an agent's own connects, which the programs let through to the real server.
-    pub exempt: u64,
+    pub from_agent: u64,
     /// The number of connects of pods on the node's network, which the programs let through to the real server
     /// ([`crate::HostNetworkPods::Node`]).
     pub node_network: u64,
@@ -121,8 +121,8 @@ impl CounterMap {
     fn connects(&self, first: u32, more: u32) -> Result<ConnectCounts, Error> {
         Ok(ConnectCounts {
             captured: self.slot(first)?,
-            direct: self.slot(first + 1)?,
-            exempt: self.slot(first + 2)?,
+            to_agent_address: self.slot(first + 1)?,
+            from_agent: self.slot(first + 2)?,
             no_agent: self.slot(first + 3)?,
             unidentified_pod: self.slot(first + 4)?,
             unsupported_port: self.slot(first + 5)?,

@@ -69,7 +69,7 @@ pub enum Error {
     #[error(
         "the pinned map {map} has the sizes {found} (key+value in bytes), but this version needs {wanted}; remove the map (`redirect detach`) and attach again"
     )]
-    MapLayout {
+    MapLayoutMismatch {
         /// The map's name.
         map: &'static str,
         /// The sizes of its key and value in bytes.
@@ -85,7 +85,7 @@ pub enum Error {
     },
     /// The agent's address lacks an IP address or a port.
     #[error("the agent's address is incomplete: the redirect needs an IP address and a port of the agent")]
-    NoTarget,
+    IncompleteAgentAddress,
     /// All listener slots for agents are taken.
     #[error("this node already has {agents} agents, the maximum")]
     TooManyAgents {
@@ -117,7 +117,7 @@ pub enum Error {
     NoPodCgroup(seawall_core::PodUid),
     /// The kernel rejected a program. The verifier's log contains the reason.
     #[error("the kernel refuses the program for {hook}: {source}")]
-    Program {
+    ProgramRejected {
         /// The program's hook.
         hook: Hook,
         /// The cause. Its text contains the verifier's log.
@@ -162,7 +162,7 @@ pub enum Error {
     NoNft,
     /// The program `nft` rejected the rules.
     #[error("nft rejects the rules: {said}")]
-    NftRules {
+    NftRulesRejected {
         /// The output of `nft`.
         said: String,
     },

@@ -49,7 +49,7 @@ pub use error::Error;
 pub use heartbeat::AgentHeartbeat;
 pub use node_network::HostNetworkPods;
 pub use pins::Pins;
-pub use prerequisites::maps_need_capability;
+pub use prerequisites::every_map_use_needs_capability;
 pub use status::{HookStatus, LinkStatus, RedirectStatus, read_status};
 pub use target::{AgentAddress, RedirectTarget};
 pub use target_map::TargetMap;

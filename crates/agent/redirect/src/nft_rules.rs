@@ -58,7 +58,7 @@ pub fn format_dnat_rules(
 ) -> Result<String, Error> {
     let rules = rules(agent);
     if rules.is_empty() {
-        return Err(Error::NoTarget);
+        return Err(Error::IncompleteAgentAddress);
     }
     let Some(HostNetworkMatch { site, agent_pod_uid }) = host_network else {
         return Ok(translated(&rules, None, None));
@@ -72,7 +72,7 @@ pub fn format_dnat_rules(
 }
 
 fn sockets_of(site: &PodsParentCgroup, of: &Path) -> String {
-    let (level, below_root) = site.depth_and_path(of);
+    let (level, below_root) = site.cgroup_depth_and_path(of);
     socket_of(level, &group(site.has_cgroup_v1(), &below_root.display().to_string()))
 }
 
@@ -123,7 +123,9 @@ pub fn load_rules(rules: &str) -> Result<(), Error> {
     let output = feed(child, rules).map_err(Error::for_system_call("run", "nft"))?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(Error::NftRules { said: String::from_utf8_lossy(&output.stderr).trim().to_owned() }),
+        false => {
+            Err(Error::NftRulesRejected { said: String::from_utf8_lossy(&output.stderr).trim().to_owned() })
+        }
     }
 }
 
@@ -169,7 +171,7 @@ fn drop_chain(priority: &str) -> String {
 fn rules(agent: &AgentAddress) -> Vec<String> {
     let ports = [
         (MetadataEndpoint::Metadata, agent.metadata_port),
-        (MetadataEndpoint::Containers, agent.containers_port),
+        (MetadataEndpoint::ContainerCredentials, agent.container_credentials_port),
     ];
     let mut rules = Vec::new();
     for (endpoint, port) in ports.into_iter().filter_map(|(endpoint, port)| Some((endpoint, port?))) {
@@ -230,7 +232,7 @@ mod tests {
             v4: "10.0.0.1".parse().ok(),
             v6: "fd00::1".parse().ok(),
             metadata_port: port(8988),
-            containers_port: port(8987),
+            container_credentials_port: port(8987),
             ..AgentAddress::default()
         }
     }
@@ -275,7 +277,7 @@ mod tests {
 
     #[test]
     fn what_the_agent_does_not_have_is_not_translated_and_dropped_by_the_drop_rules() {
-        let agent = AgentAddress { v6: None, containers_port: None, ..agent() };
+        let agent = AgentAddress { v6: None, container_credentials_port: None, ..agent() };
         let rules = translated(&rules(&agent), Some(&socket_of(1, "kubepods")), None);
         assert_eq!(rules.matches("dnat").count(), 2, "{rules}");
         for address in ["fd20:ce::254", "fd00:ec2::254", "fd00:ec2::23", "169.254.170.23"] {

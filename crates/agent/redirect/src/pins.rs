@@ -153,7 +153,7 @@ impl Pins {
     }
 
     /// Returns the pinned links of a hook, for all program versions.
-    pub(crate) fn links(&self, hook: Hook) -> Result<Vec<LinkPin>, Error> {
+    pub(crate) fn links_of_hook(&self, hook: Hook) -> Result<Vec<LinkPin>, Error> {
         let names = names(&self.directory())?;
         Ok(names.iter().filter_map(|name| LinkPin::parse(name)).filter(|pin| pin.hook == hook).collect())
     }
@@ -211,7 +211,7 @@ impl Pins {
     /// Removes the maps' pins if this layout has no pinned link. [`mod@crate::attach`] calls this function after a failed attempt.
     pub(crate) fn remove_unused_maps(&self) -> Result<(), Error> {
         for hook in Hook::ALL {
-            if !self.links(hook)?.is_empty() {
+            if !self.links_of_hook(hook)?.is_empty() {
                 return Ok(());
             }
         }
@@ -260,7 +260,7 @@ fn check(name: &'static str, map: &MapData) -> Result<(), Error> {
     let found = format!("{}+{}", info.key_size(), info.value_size());
     let wanted = MAP_LAYOUTS.iter().find(|(map, ..)| *map == name);
     let wanted = wanted.map(|(_, key, value)| format!("{key}+{value}")).unwrap_or_default();
-    if found == wanted { Ok(()) } else { Err(Error::MapLayout { map: name, found, wanted }) }
+    if found == wanted { Ok(()) } else { Err(Error::MapLayoutMismatch { map: name, found, wanted }) }
 }
 
 /// Returns the names in a directory, or an empty list if the directory does not exist.

@@ -20,7 +20,7 @@ const FREE_MAPS: KernelVersion = KernelVersion::new(6, 0, 0);
 /// True if this kernel requires CAP_BPF for each use of a map, or if its version is unknown. Newer kernels require it at most to
 /// open a map.
 #[must_use]
-pub fn maps_need_capability() -> bool {
+pub fn every_map_use_needs_capability() -> bool {
     !KernelVersion::current().is_ok_and(|have| have >= FREE_MAPS)
 }
 

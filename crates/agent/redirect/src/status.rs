@@ -26,7 +26,7 @@ pub struct RedirectStatus {
     /// The programs' counters.
     pub counts: RedirectCounts,
     /// The number of recorded connections that wait for accept.
-    pub waiting_connections: usize,
+    pub waiting_connection_count: usize,
     /// The other layouts that have pins.
     pub other_layouts: Vec<String>,
 }
@@ -57,7 +57,7 @@ impl RedirectStatus {
     /// True if every hook has exactly one link, with this build's program, attached to the pods' parent cgroup, and no other
     /// layout has pins.
     #[must_use]
-    pub fn is_complete(&self) -> bool {
+    pub fn is_fully_attached(&self) -> bool {
         let complete = |hook: &HookStatus| matches!(&hook.links[..], [link] if link.is_current_version && link.is_attached);
         self.other_layouts.is_empty() && self.hooks.iter().all(complete)
     }
@@ -69,7 +69,7 @@ impl RedirectStatus {
 /// The redirect is not attached, or this process is not allowed to read the status.
 pub fn read_status(pins: &Pins, site: &PodsParentCgroup) -> Result<RedirectStatus, Error> {
     let hook = |hook| -> Result<HookStatus, Error> {
-        let links = pins.links(hook)?.iter().map(|pin| link(pins, site, pin)).collect();
+        let links = pins.links_of_hook(hook)?.iter().map(|pin| link(pins, site, pin)).collect();
         Ok(HookStatus { hook, links })
     };
     Ok(RedirectStatus {
@@ -77,7 +77,7 @@ pub fn read_status(pins: &Pins, site: &PodsParentCgroup) -> Result<RedirectStatu
         target: TargetMap::open(pins, site)?.target()?,
         passes_host_network_pods: passes_host_network_pods(pins)?,
         counts: RedirectCounts::read(pins)?,
-        waiting_connections: ConnectionMap::open(pins)?.waiting_count(),
+        waiting_connection_count: ConnectionMap::open(pins)?.waiting_count(),
         other_layouts: pins.other_layouts()?,
     })
 }
@@ -100,7 +100,7 @@ impl fmt::Display for RedirectStatus {
         writeln!(f, "IPv4 sockets: {}", Line(&self.counts.connect4))?;
         writeln!(f, "IPv6 sockets: {}", Line(&self.counts.connect6))?;
         let RedirectCounts { recorded: stored, closed_early, unrecorded: dropped, .. } = self.counts;
-        let waiting = self.waiting_connections;
+        let waiting = self.waiting_connection_count;
         writeln!(
             f,
             "connection records: {stored} stored, {waiting} waiting, {closed_early} closed early, {dropped} dropped"
@@ -142,7 +142,15 @@ struct Line<'a>(&'a ConnectCounts);
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ConnectCounts { captured, direct, exempt, node_network, no_agent, unidentified_pod, .. } = self.0;
+        let ConnectCounts {
+            captured,
+            to_agent_address: direct,
+            from_agent: exempt,
+            node_network,
+            no_agent,
+            unidentified_pod,
+            ..
+        } = self.0;
         let ConnectCounts { unsupported_port, too_many_waiting, unresponsive_agent, no_family, .. } = self.0;
         write!(
             f,
@@ -173,10 +181,13 @@ impl fmt::Display for RedirectTarget {
             f,
             "; port for metadata {}, for containers {}",
             port(agent.metadata_port),
-            port(agent.containers_port)
+            port(agent.container_credentials_port)
         )?;
-        let known =
-            if self.node_netns == 0 { "NOT KNOWN; hostNetwork pods cannot be identified" } else { "known" };
+        let known = if self.node_netns_cookie == 0 {
+            "NOT KNOWN; hostNetwork pods cannot be identified"
+        } else {
+            "known"
+        };
         writeln!(f, "node's network namespace: {known}")
     }
 }
@@ -192,7 +203,7 @@ mod tests {
             target: None,
             passes_host_network_pods: false,
             counts: RedirectCounts::default(),
-            waiting_connections: 0,
+            waiting_connection_count: 0,
             other_layouts: Vec::new(),
         }
     }
@@ -203,11 +214,11 @@ mod tests {
 
     #[test]
     fn complete_is_one_link_of_this_version_on_each_hook() {
-        assert!(with(&[link()]).is_complete());
-        assert!(!with(&[]).is_complete());
-        assert!(!with(&[link(), link()]).is_complete());
-        assert!(!with(&[LinkStatus { is_current_version: false, ..link() }]).is_complete());
-        assert!(!with(&[LinkStatus { is_attached: false, ..link() }]).is_complete());
+        assert!(with(&[link()]).is_fully_attached());
+        assert!(!with(&[]).is_fully_attached());
+        assert!(!with(&[link(), link()]).is_fully_attached());
+        assert!(!with(&[LinkStatus { is_current_version: false, ..link() }]).is_fully_attached());
+        assert!(!with(&[LinkStatus { is_attached: false, ..link() }]).is_fully_attached());
     }
 
     #[test]

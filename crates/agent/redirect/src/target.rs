@@ -18,7 +18,7 @@ pub struct AgentAddress {
     /// The port that serves the node's metadata endpoint.
     pub metadata_port: Option<NonZeroU16>,
     /// The port that serves AWS's container endpoint.
-    pub containers_port: Option<NonZeroU16>,
+    pub container_credentials_port: Option<NonZeroU16>,
     /// The slot of the agent's listening socket, from [`crate::TargetMap::register_listener`]. The programs look up this slot to
     /// check that the agent still listens.
     pub listener_slot: u16,
@@ -33,19 +33,19 @@ pub struct RedirectTarget {
     /// The agent that receives captured connections.
     pub agent: AgentAddress,
     /// The port at which an agent connects to itself to detect `node_netns`; 0 at other times.
-    pub(crate) probe_port: u16,
+    pub(crate) netns_detection_port: u16,
     /// The depth of the cgroup `kubepods` below the tree's root.
     pub(crate) kubepods_depth: u32,
     /// The id of the pods' parent cgroup.
     pub(crate) kubepods_cgroup_id: u64,
     /// The ids of the QoS cgroups between `kubepods` and most pods; 0 for a missing cgroup.
-    pub(crate) qos_cgroups: [u64; 2],
+    pub(crate) qos_cgroup_ids: [u64; 2],
     /// The cgroups of the agents' own pods, which may reach the real server.
     ///
     /// Both are set while one agent replaces another. 0 means no cgroup.
-    pub exempt_cgroups: [u64; 2],
+    pub exempt_cgroup_ids: [u64; 2],
     /// The cookie of the node's own network namespace. While it is unknown (0), hostNetwork pods are not identified.
-    pub node_netns: u64,
+    pub node_netns_cookie: u64,
 }
 
 impl RedirectTarget {
@@ -53,8 +53,8 @@ impl RedirectTarget {
     /// two newer agents have replaced that pod's agent.
     #[must_use]
     pub fn with_exempt_pod(mut self, pod: u64) -> Self {
-        if !self.exempt_cgroups.contains(&pod) {
-            self.exempt_cgroups = [pod, self.exempt_cgroups[0]];
+        if !self.exempt_cgroup_ids.contains(&pod) {
+            self.exempt_cgroup_ids = [pod, self.exempt_cgroup_ids[0]];
         }
         self
     }
@@ -64,14 +64,14 @@ impl RedirectTarget {
         let port = |port: Option<NonZeroU16>| port.map_or(0, NonZeroU16::get).to_be_bytes();
         bytes[0..4].copy_from_slice(&self.agent.v4.map_or([0; 4], |v4| v4.octets()));
         bytes[4..6].copy_from_slice(&port(self.agent.metadata_port));
-        bytes[6..8].copy_from_slice(&port(self.agent.containers_port));
+        bytes[6..8].copy_from_slice(&port(self.agent.container_credentials_port));
         bytes[8..24].copy_from_slice(&self.agent.v6.map_or([0; 16], |v6| v6.octets()));
         bytes[24..28].copy_from_slice(&self.kubepods_depth.to_ne_bytes());
-        bytes[28..30].copy_from_slice(&self.probe_port.to_be_bytes());
+        bytes[28..30].copy_from_slice(&self.netns_detection_port.to_be_bytes());
         bytes[30..32].copy_from_slice(&self.agent.listener_slot.to_ne_bytes());
-        let [first, second] = self.qos_cgroups;
-        let [newer, older] = self.exempt_cgroups;
-        let ids = [self.kubepods_cgroup_id, first, second, newer, older, self.node_netns];
+        let [first, second] = self.qos_cgroup_ids;
+        let [newer, older] = self.exempt_cgroup_ids;
+        let ids = [self.kubepods_cgroup_id, first, second, newer, older, self.node_netns_cookie];
         for (place, id) in bytes[32..].chunks_exact_mut(8).zip(ids) {
             place.copy_from_slice(&id.to_ne_bytes());
         }
@@ -87,15 +87,15 @@ impl RedirectTarget {
                 v4: (v4 != [0; 4]).then(|| v4.into()),
                 v6: (v6 != [0; 16]).then(|| v6.into()),
                 metadata_port: port(4),
-                containers_port: port(6),
+                container_credentials_port: port(6),
                 listener_slot: u16::from_ne_bytes(bytes_at(bytes, 30)),
             },
             kubepods_depth: u32::from_ne_bytes(bytes_at(bytes, 24)),
-            probe_port: u16::from_be_bytes(bytes_at(bytes, 28)),
+            netns_detection_port: u16::from_be_bytes(bytes_at(bytes, 28)),
             kubepods_cgroup_id: id(32),
-            qos_cgroups: [id(40), id(48)],
-            exempt_cgroups: [id(56), id(64)],
-            node_netns: id(72),
+            qos_cgroup_ids: [id(40), id(48)],
+            exempt_cgroup_ids: [id(56), id(64)],
+            node_netns_cookie: id(72),
         }
     }
 }
@@ -116,15 +116,15 @@ mod tests {
                 v4: Some(Ipv4Addr::new(10, 0, 0, 1)),
                 v6: Some(Ipv6Addr::new(0xfd00, 1, 2, 3, 4, 5, 6, 7)),
                 metadata_port: NonZeroU16::new(0x1234),
-                containers_port: NonZeroU16::new(0x5678),
+                container_credentials_port: NonZeroU16::new(0x5678),
                 listener_slot: 7,
             },
-            probe_port: 0x9abc,
+            netns_detection_port: 0x9abc,
             kubepods_depth: 2,
             kubepods_cgroup_id: 11,
-            qos_cgroups: [12, 13],
-            exempt_cgroups: [14, 15],
-            node_netns: 16,
+            qos_cgroup_ids: [12, 13],
+            exempt_cgroup_ids: [14, 15],
+            node_netns_cookie: 16,
         }
     }
 
@@ -149,6 +149,6 @@ mod tests {
             .with_exempt_pod(2)
             .with_exempt_pod(2)
             .with_exempt_pod(3);
-        assert_eq!(target.exempt_cgroups, [3, 2]);
+        assert_eq!(target.exempt_cgroup_ids, [3, 2]);
     }
 }

@@ -224,8 +224,8 @@ impl TargetMap {
         let cookie = met.and_then(|(_client, peer)| self.cookie(callers, own, peer, at));
         // Clear the probe port even if the attempt failed.
         self.change(LOCK_TIMEOUT, |target| RedirectTarget {
-            probe_port: 0,
-            node_netns: cookie.as_ref().map_or(target.node_netns, |cookie| *cookie),
+            netns_detection_port: 0,
+            node_netns_cookie: cookie.as_ref().map_or(target.node_netns_cookie, |cookie| *cookie),
             ..target
         })?;
         cookie.map(drop)
@@ -240,7 +240,7 @@ impl TargetMap {
         peer: SocketAddr,
         at: SocketAddr,
     ) -> Result<u64, Error> {
-        let known = self.target()?.map_or(0, |target| target.node_netns);
+        let known = self.target()?.map_or(0, |target| target.node_netns_cookie);
         for owner in [ConnectionOwner::Pod(own), ConnectionOwner::Node] {
             match callers.take(owner, peer, at)? {
                 Some(caller) if caller.pod_cgroup_id == own => return Ok(caller.netns_cookie),
@@ -295,8 +295,8 @@ fn is_taken(error: &MapError) -> bool {
 
 fn somewhere(agent: AgentAddress) -> Result<(), Error> {
     let has_address = agent.v4.is_some() || agent.v6.is_some();
-    let answers = agent.metadata_port.is_some() || agent.containers_port.is_some();
-    if has_address && answers { Ok(()) } else { Err(Error::NoTarget) }
+    let answers = agent.metadata_port.is_some() || agent.container_credentials_port.is_some();
+    if has_address && answers { Ok(()) } else { Err(Error::IncompleteAgentAddress) }
 }
 
 /// Returns the target with the probe port and the probe's address, so that the programs recognise the agent's connection to itself.
@@ -304,7 +304,7 @@ fn somewhere(agent: AgentAddress) -> Result<(), Error> {
 /// If the target has no agent address of this family, the function sets the probe's address. It sets no port for pods, so before
 /// the first agent the programs still refuse all pods.
 fn known_at(mut target: RedirectTarget, at: SocketAddr) -> RedirectTarget {
-    target.probe_port = at.port();
+    target.netns_detection_port = at.port();
     match at.ip() {
         IpAddr::V4(address) => target.agent.v4 = target.agent.v4.or(Some(address)),
         IpAddr::V6(address) => target.agent.v6 = target.agent.v6.or(Some(address)),

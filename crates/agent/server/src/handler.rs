@@ -168,7 +168,7 @@ impl<P> ListenerDialects<P> {
             return &*self.first;
         }
         let claims = |dialect: &&Rc<dyn MetadataDialect<P>>| {
-            let target = path::canonicalise_with(target, dialect.path_charset());
+            let target = path::canonicalise_target_with(target, dialect.path_charset());
             target.is_ok_and(|target| dialect.serves_path(target.path.as_str()))
         };
         let claimed = std::iter::once(&self.first).chain(&self.others).find(claims);

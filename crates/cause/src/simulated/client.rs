@@ -8,7 +8,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::network_parts::{
-    AcceptOutcome, KeepAlivePolicy, SerialServer, SimulatedLink, SimulatedListener, StallSchedule,
+    AcceptOutcome, KeepAlivePolicy, SetupStepServer, SimulatedLink, SimulatedListener, StallSchedule,
 };
 use super::servers::{ServerModel, exponential};
 use crate::experiment::{Experiment, ExperimentLoad, RequestSpacing};
@@ -24,9 +24,9 @@ pub struct ModelTarget {
     /// The keep-alive policy of the server.
     pub keep_alive_policy: KeepAlivePolicy,
     /// The TLS handshakes; none without TLS.
-    pub handshake: Option<SerialServer>,
+    pub tls_handshake_server: Option<SetupStepServer>,
     /// The DNS resolver; none if the target is an address.
-    pub resolver: Option<SerialServer>,
+    pub resolver: Option<SetupStepServer>,
     /// The network link for responses; none if its bandwidth is unlimited.
     pub link: Option<SimulatedLink>,
     /// The body size of a response in bytes.
@@ -58,7 +58,7 @@ pub struct ModelTarget {
     /// The time at which the user interrupts the experiments.
     pub interrupt_at: f64,
     /// The ports in use or in TIME_WAIT, for each of the two source addresses.
-    pub ports_in_use: [usize; 2],
+    pub ports_in_use_per_source: [usize; 2],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -139,7 +139,7 @@ struct Run<'a> {
 
 impl ExperimentTarget for ModelTarget {
     fn run_experiment(&mut self, experiment: &Experiment) -> ExperimentObservation {
-        if experiment.variation.another_source && self.has_one_source_address {
+        if experiment.variation.uses_another_source && self.has_one_source_address {
             let why = "this machine has no second address".to_owned();
             return ExperimentObservation {
                 impossible_reason: Some(why),
@@ -282,7 +282,7 @@ impl<'a> Run<'a> {
 
     fn due(&mut self, request: usize, at: f64) {
         self.to_send -= 1;
-        self.stopped |= self.in_flight >= self.experiment.most_in_flight;
+        self.stopped |= self.in_flight >= self.experiment.in_flight_cap;
         if self.stopped {
             return;
         }
@@ -299,26 +299,26 @@ impl<'a> Run<'a> {
                 return self.send(request, connection, at);
             }
         }
-        if self.experiment.variation.connections.is_some_and(|most| self.open >= most) {
+        if self.experiment.variation.max_connections.is_some_and(|most| self.open >= most) {
             return self.waiting.push_back(request);
         }
         self.open_connection(request, at);
     }
 
     fn open_connection(&mut self, request: usize, at: f64) {
-        let source = usize::from(self.experiment.variation.another_source);
-        if self.target.ports_in_use[source] >= self.target.ports_per_source {
+        let source = usize::from(self.experiment.variation.uses_another_source);
+        if self.target.ports_in_use_per_source[source] >= self.target.ports_per_source {
             return self.push(at, EventKind::Answer(request, ObservedOutcome::NoPort));
         }
-        self.target.ports_in_use[source] += 1;
+        self.target.ports_in_use_per_source[source] += 1;
         let looked_up = match self.target.resolver.as_mut().filter(|_| !self.experiment.variation.skip_dns) {
             None => at,
             Some(resolver) => resolver.finish_time(at, &mut self.target.rng),
         };
         if looked_up > at {
-            self.watched.lookup_seconds.push(looked_up - at);
+            self.watched.seconds_of_each_lookup.push(looked_up - at);
         }
-        self.watched.opened_connections += 1;
+        self.watched.opened_connection_count += 1;
         self.open += 1;
         let connection = Connection {
             asked: looked_up,
@@ -351,7 +351,7 @@ impl<'a> Run<'a> {
 
     fn stands(&mut self, connection: usize, at: f64) {
         self.connections[connection].stood = at;
-        let done = match self.target.handshake.as_mut() {
+        let done = match self.target.tls_handshake_server.as_mut() {
             None => at,
             Some(handshake) => handshake.finish_time(at, &mut self.target.rng) + self.target.trip,
         };
@@ -379,14 +379,16 @@ impl<'a> Run<'a> {
             connect: connection.stood - connection.asked,
             tls_handshake_seconds: self
                 .target
-                .handshake
+                .tls_handshake_server
                 .map(|_| connection.ready.unwrap_or(at) - connection.stood),
             first_byte: None,
         });
         self.connections[number].carries = Some(request);
         self.connections[number].requests += 1;
         let kept = self.target.keep_alive_policy;
-        if connection.requests >= kept.requests || connection.requests > 0 && idle > kept.idle {
+        if connection.requests >= kept.max_requests_per_connection
+            || connection.requests > 0 && idle > kept.idle_timeout
+        {
             return self.meet_the_end(request, number, at);
         }
         match connection.entry {
@@ -403,7 +405,7 @@ impl<'a> Run<'a> {
         if !self.target.keep_alive_policy.client_retries || self.requests[request].resent {
             return self.push(at + self.target.trip, EventKind::Answer(request, ObservedOutcome::Cut));
         }
-        self.watched.retried += 1;
+        self.watched.silent_retry_count += 1;
         self.requests[request].resent = true;
         self.close(connection, at);
         self.find_connection(request, at + self.target.trip);

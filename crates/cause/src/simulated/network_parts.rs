@@ -10,7 +10,7 @@ use super::servers::{LognormalServiceTime, exponential};
 #[derive(Debug, Clone)]
 pub struct SimulatedListener {
     /// The most connections that the server serves at once.
-    pub most: usize,
+    pub max_connections: usize,
     /// The number of further connections that wait in the backlog; none if the listener closes further connections.
     pub backlog: Option<usize>,
     served: usize,
@@ -40,12 +40,12 @@ impl SimulatedListener {
     /// Creates a listener that serves at most this many connections.
     #[must_use]
     pub fn new(most: usize, backlog: Option<usize>) -> Self {
-        Self { most, backlog, served: 0, line: VecDeque::new() }
+        Self { max_connections: most, backlog, served: 0, line: VecDeque::new() }
     }
 
     /// Accepts a connection.
     pub fn accept(&mut self, connection: usize) -> AcceptOutcome {
-        if self.served < self.most {
+        if self.served < self.max_connections {
             self.served += 1;
             return AcceptOutcome::Served;
         }
@@ -81,9 +81,9 @@ impl SimulatedListener {
 #[derive(Debug, Clone, Copy)]
 pub struct KeepAlivePolicy {
     /// The number of requests after which the server closes a connection.
-    pub requests: u64,
+    pub max_requests_per_connection: u64,
     /// The idle time after which the server closes a connection, in seconds.
-    pub idle: f64,
+    pub idle_timeout: f64,
     /// True if the server closes each connection after a response and announces it.
     pub closes_after_each_response: bool,
     /// True if the client silently retries a request on a closed connection.
@@ -93,8 +93,8 @@ pub struct KeepAlivePolicy {
 impl KeepAlivePolicy {
     /// Connections stay open for ever.
     pub const EVER: Self = Self {
-        requests: u64::MAX,
-        idle: f64::INFINITY,
+        max_requests_per_connection: u64::MAX,
+        idle_timeout: f64::INFINITY,
         closes_after_each_response: false,
         client_retries: true,
     };
@@ -102,7 +102,7 @@ impl KeepAlivePolicy {
 
 /// A server for small pieces of work, such as handshakes or lookups; it does one at a time if `is_serial` is true.
 #[derive(Debug, Clone, Copy)]
-pub struct SerialServer {
+pub struct SetupStepServer {
     /// The time that one piece takes.
     pub service_time: LognormalServiceTime,
     /// True if each piece waits for the earlier ones.
@@ -111,7 +111,7 @@ pub struct SerialServer {
     pub free_at: f64,
 }
 
-impl SerialServer {
+impl SetupStepServer {
     /// Returns the time at which a piece that arrives now is done.
     pub fn finish_time(&mut self, at: f64, rng: &mut Rng) -> f64 {
         let start = if self.is_serial { self.free_at.max(at) } else { at };

@@ -7,12 +7,14 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::client::ModelTarget;
-use super::network_parts::{KeepAlivePolicy, SerialServer, SimulatedLink, SimulatedListener, StallSchedule};
+use super::network_parts::{
+    KeepAlivePolicy, SetupStepServer, SimulatedLink, SimulatedListener, StallSchedule,
+};
 use super::servers::{
     CfsQuotaServer, LeakyBucketServer, LognormalServiceTime, RetryingProxyServer,
     RoundRobinOverUnequalServers, ServerModel, TokenBucketServer, UnlimitedServer, WorkerPoolServer,
 };
-use crate::cause_size_estimates::load_at_permille_loss;
+use crate::cause_size_estimates::concurrency_at_permille_refusals;
 use crate::class::CauseClass;
 use crate::experiment_selection::SearchFindings;
 
@@ -94,7 +96,7 @@ impl PlantedTarget {
         let mut drawer = TargetBuilder::new(seed ^ 0xff << 40);
         let service = drawer.quick();
         drawer.limit = drawer.between(100.0, 800.0);
-        drawer.serve(UnlimitedServer { service });
+        drawer.serve(UnlimitedServer { service_time: service });
         drawer.finish(vec![CauseClass::Unknown])
     }
 
@@ -103,7 +105,7 @@ impl PlantedTarget {
     pub fn draw_connection_capped(seed: u64) -> Self {
         let mut drawer = TargetBuilder::new(seed ^ 0xfe << 40);
         drawer.limit = 150.0;
-        drawer.serve(UnlimitedServer { service: LognormalServiceTime { mean: 0.1, variation: 0.02 } });
+        drawer.serve(UnlimitedServer { service_time: LognormalServiceTime { mean: 0.1, variation: 0.02 } });
         drawer.subject.listener = SimulatedListener::new(15, Some(1_024));
         drawer.finish(vec![CauseClass::ConnectionCap])
     }
@@ -118,13 +120,13 @@ impl PlantedTarget {
         let service = LognormalServiceTime { mean: 0.02, variation: 0.05 };
         let (fill, size) = (150.0, 20.0);
         drawer.serve(TokenBucketServer {
-            fill,
+            fill_rate: fill,
             size,
             refill_interval: 0.0,
             left: size,
             counted_at: 0.0,
-            service,
-            status: None,
+            service_time: service,
+            refusal_status: None,
         });
         drawer.subject.listener = SimulatedListener::new(1_024, None);
         drawer.finish(vec![CauseClass::HangingLimiter, CauseClass::ConnectionCap])
@@ -148,12 +150,12 @@ impl TargetBuilder {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let hiccups = StallSchedule::new(3.0, 1.0, (0.005, 0.02));
-        let never = UnlimitedServer { service: LognormalServiceTime { mean: 0.001, variation: 0.0 } };
+        let never = UnlimitedServer { service_time: LognormalServiceTime { mean: 0.001, variation: 0.0 } };
         let subject = ModelTarget {
             server: Box::new(never),
             listener: SimulatedListener::unlimited(),
             keep_alive_policy: KeepAlivePolicy::EVER,
-            handshake: None,
+            tls_handshake_server: None,
             resolver: None,
             link: None,
             bytes: rng.u64(100..12_000),
@@ -170,7 +172,7 @@ impl TargetBuilder {
             rng: Rng::with_seed(rng.u64(..)),
             now: 0.0,
             interrupt_at: f64::INFINITY,
-            ports_in_use: [0, 0],
+            ports_in_use_per_source: [0, 0],
         };
         Self { rng, limit: 0.0, service: 0.0, service_between: (0.001, 0.06), paired: false, subject }
     }
@@ -226,7 +228,7 @@ impl TargetBuilder {
     /// Adds the cause of this class to a server that is not a bottleneck.
     fn beside(&mut self, class: CauseClass) {
         let service = self.quick();
-        self.serve(UnlimitedServer { service });
+        self.serve(UnlimitedServer { service_time: service });
         self.add(class);
     }
 
@@ -251,20 +253,25 @@ impl TargetBuilder {
         let size = if step > 0.0 { fill * step } else { self.log_between(1.0, fill) }.max(1.0);
         let status = refuses.then(|| self.status());
         self.serve(TokenBucketServer {
-            fill,
+            fill_rate: fill,
             size,
             refill_interval: step,
             left: size,
             counted_at: 0.0,
-            service,
-            status,
+            service_time: service,
+            refusal_status: status,
         });
     }
 
     fn spaced(&mut self) {
         let service = self.quick();
         let most = self.log_between(0.1, 3.0);
-        self.serve(LeakyBucketServer { rate: self.limit, next: 0.0, max_wait: most, service });
+        self.serve(LeakyBucketServer {
+            rate: self.limit,
+            next_pass_at: 0.0,
+            max_wait: most,
+            service_time: service,
+        });
     }
 
     fn pool(&mut self, workers: usize) {
@@ -295,7 +302,7 @@ impl TargetBuilder {
             LognormalServiceTime { mean: busy, variation: self.variation() },
             0,
         );
-        server.status = self.status();
+        server.refusal_status = self.status();
         self.serve(server);
     }
 
@@ -307,7 +314,7 @@ impl TargetBuilder {
         let backlog = [None, Some(128), Some(1_024)][self.rng.usize(..3)];
         self.subject.listener = SimulatedListener::new(places as usize, backlog);
         let service = LognormalServiceTime { mean: busy, variation: self.variation().min(0.2) };
-        self.serve(UnlimitedServer { service });
+        self.serve(UnlimitedServer { service_time: service });
     }
 
     fn core_behind(&mut self) {
@@ -333,17 +340,18 @@ impl TargetBuilder {
             began,
             used: 0.0,
             free_at: 0.0,
-            service,
+            cpu_time: service,
         });
     }
 
     fn churn(&mut self) {
         let service = self.quick();
         let each = LognormalServiceTime { mean: 1.0 / self.limit, variation: 0.1 };
-        self.subject.handshake = Some(SerialServer { service_time: each, is_serial: true, free_at: 0.0 });
+        self.subject.tls_handshake_server =
+            Some(SetupStepServer { service_time: each, is_serial: true, free_at: 0.0 });
         self.subject.keep_alive = false;
         self.service += each.mean;
-        self.serve(UnlimitedServer { service });
+        self.serve(UnlimitedServer { service_time: service });
     }
 
     fn race(&mut self) {
@@ -357,8 +365,8 @@ impl TargetBuilder {
         let idle = self.between(0.3, 0.9) * 2.0 / self.limit;
         let after = if polled { (requests, f64::INFINITY) } else { (u64::MAX, idle.max(0.002)) };
         self.subject.keep_alive_policy = KeepAlivePolicy {
-            requests: after.0,
-            idle: after.1,
+            max_requests_per_connection: after.0,
+            idle_timeout: after.1,
             closes_after_each_response: false,
             client_retries: resent,
         };
@@ -377,7 +385,7 @@ impl TargetBuilder {
         let gives_up = self.between(0.2, 1.2).max(4.0 * busy);
         let (tries, status) = (self.rng.u32(1..4), [502, 503, 504][self.rng.usize(..3)]);
         self.serve(RetryingProxyServer {
-            behind,
+            upstream_pool: behind,
             try_timeout: gives_up,
             tries,
             status,
@@ -419,7 +427,7 @@ impl TargetBuilder {
         } else {
             (self.between(0.03, 0.3), false)
         };
-        self.subject.resolver = Some(SerialServer {
+        self.subject.resolver = Some(SetupStepServer {
             service_time: LognormalServiceTime { mean, variation: 0.3 },
             is_serial: alone,
             free_at: 0.0,
@@ -442,24 +450,25 @@ impl TargetBuilder {
         let rate = self.limit * self.subject.bytes as f64;
         self.service += 1.0 / self.limit;
         self.subject.link = Some(SimulatedLink { bytes_per_second: rate, free_at: 0.0 });
-        self.serve(UnlimitedServer { service });
+        self.serve(UnlimitedServer { service_time: service });
     }
 
     fn finish(mut self, truth: Vec<CauseClass>) -> PlantedTarget {
         // Half of the searches report the rate at which a cap refuses one request in a thousand, which is far below its capacity.
         let cap = matches!(truth[..], [CauseClass::ConcurrencyCap] | [CauseClass::ConnectionCap])
             && self.limit != 150.0;
-        let first = load_at_permille_loss((self.limit * self.service).round().max(1.0)) / self.service;
+        let first =
+            concurrency_at_permille_refusals((self.limit * self.service).round().max(1.0)) / self.service;
         if cap && first > 34.0 && self.rng.bool() {
             self.limit = first;
         }
         let known = SearchFindings {
-            limit: self.limit * (1.0 + self.between(-0.03, 0.03)),
+            limit_rate: self.limit * (1.0 + self.between(-0.03, 0.03)),
             service_time: (self.service + 2.0 * self.subject.mean_machine_delay) * self.between(0.9, 1.15),
             timeout: self.subject.timeout,
             failure_share_at_any_rate: 0.0,
             keep_alive: self.subject.keep_alive,
-            tls: self.subject.handshake.is_some(),
+            tls: self.subject.tls_handshake_server.is_some(),
             target_is_name: self.subject.resolver.is_some(),
             max_rate: None,
             generator_max_rate: None,

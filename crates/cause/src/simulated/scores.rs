@@ -16,9 +16,9 @@ pub struct ScoredInquiry {
     /// The named causes, the most probable first.
     pub named: Vec<CauseClass>,
     /// The probability of the first cause divided by that of the most probable cause that is not named.
-    pub confidence_ratio: f64,
+    pub confidence_ratio_to_unnamed: f64,
     /// True if the report has a tie between the planted and the named cause.
-    pub tied: bool,
+    pub is_tied_with_truth: bool,
     /// The seconds of load.
     pub load_seconds: f64,
     /// The report of the inquiry.
@@ -38,7 +38,7 @@ impl ScoredInquiry {
     /// Returns whether the inquiry named a wrong cause with confidence.
     #[must_use]
     pub fn is_wrong_with_confidence(&self) -> bool {
-        !self.is_right() && self.confidence_ratio >= CONFIDENT
+        !self.is_right() && self.confidence_ratio_to_unnamed >= CONFIDENT
     }
 
     /// Returns whether the inquiry named all planted causes.
@@ -50,7 +50,7 @@ impl ScoredInquiry {
     /// Returns whether the inquiry was not confident of its first cause.
     #[must_use]
     pub fn is_unsure(&self) -> bool {
-        self.confidence_ratio < CONFIDENT
+        self.confidence_ratio_to_unnamed < CONFIDENT
     }
 }
 
@@ -95,7 +95,14 @@ fn scored(
         truth.iter().any(|class| tie.between.contains(class))
             && named.iter().any(|class| tie.between.contains(class))
     });
-    ScoredInquiry { truth, named, confidence_ratio: ahead, tied, load_seconds: load, report }
+    ScoredInquiry {
+        truth,
+        named,
+        confidence_ratio_to_unnamed: ahead,
+        is_tied_with_truth: tied,
+        load_seconds: load,
+        report,
+    }
 }
 
 /// Scores for every single cause, for each seed.
@@ -109,7 +116,7 @@ pub fn score_single_causes(seeds: std::ops::Range<u64>) -> Vec<ScoredInquiry> {
 
 /// Scores for every single cause on local targets, for each seed.
 #[must_use]
-pub fn single_local_faults(seeds: std::ops::Range<u64>) -> Vec<ScoredInquiry> {
+pub fn score_single_local_causes(seeds: std::ops::Range<u64>) -> Vec<ScoredInquiry> {
     let plants = SINGLE_CAUSES
         .into_iter()
         .flat_map(|class| seeds.clone().map(move |seed| PlantedTarget::draw_local(class, seed)));

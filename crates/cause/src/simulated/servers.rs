@@ -66,12 +66,12 @@ fn normal(rng: &mut Rng) -> f64 {
 #[derive(Debug, Clone)]
 pub struct UnlimitedServer {
     /// The service time.
-    pub service: LognormalServiceTime,
+    pub service_time: LognormalServiceTime,
 }
 
 impl ServerModel for UnlimitedServer {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
-        ModelOutcome::good(at + self.service.draw(rng))
+        ModelOutcome::good(at + self.service_time.draw(rng))
     }
 }
 
@@ -79,7 +79,7 @@ impl ServerModel for UnlimitedServer {
 #[derive(Debug, Clone)]
 pub struct TokenBucketServer {
     /// The fill rate in tokens per second.
-    pub fill: f64,
+    pub fill_rate: f64,
     /// The size in tokens.
     pub size: f64,
     /// The seconds between two fillings; 0 if the bucket fills continuously.
@@ -89,9 +89,9 @@ pub struct TokenBucketServer {
     /// The time at which the tokens were counted.
     pub counted_at: f64,
     /// The service time of an admitted request.
-    pub service: LognormalServiceTime,
+    pub service_time: LognormalServiceTime,
     /// The status of a refusal; none if excess requests hang.
-    pub status: Option<u16>,
+    pub refusal_status: Option<u16>,
 }
 
 impl TokenBucketServer {
@@ -102,7 +102,7 @@ impl TokenBucketServer {
             at
         };
         if until > self.counted_at {
-            self.left = (self.left + (until - self.counted_at) * self.fill).min(self.size);
+            self.left = (self.left + (until - self.counted_at) * self.fill_rate).min(self.size);
             self.counted_at = until;
         }
     }
@@ -113,9 +113,9 @@ impl ServerModel for TokenBucketServer {
         self.count(at);
         if self.left >= 0.999 {
             self.left -= 1.0;
-            return ModelOutcome::good(at + self.service.draw(rng));
+            return ModelOutcome::good(at + self.service_time.draw(rng));
         }
-        self.status.map_or(ModelOutcome::never(), |status| {
+        self.refusal_status.map_or(ModelOutcome::never(), |status| {
             ModelOutcome::new(at, ObservedOutcome::BadResponse(status))
         })
     }
@@ -127,21 +127,21 @@ pub struct LeakyBucketServer {
     /// The rate in requests per second.
     pub rate: f64,
     /// The time at which the next request may pass.
-    pub next: f64,
+    pub next_pass_at: f64,
     /// The longest wait in seconds; a request that would wait longer is refused.
     pub max_wait: f64,
     /// The service time after the wait.
-    pub service: LognormalServiceTime,
+    pub service_time: LognormalServiceTime,
 }
 
 impl ServerModel for LeakyBucketServer {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
-        let start = self.next.max(at);
+        let start = self.next_pass_at.max(at);
         if start - at > self.max_wait {
             return ModelOutcome::new(at, ObservedOutcome::BadResponse(503));
         }
-        self.next = start + 1.0 / self.rate;
-        ModelOutcome::good(start + self.service.draw(rng))
+        self.next_pass_at = start + 1.0 / self.rate;
+        ModelOutcome::good(start + self.service_time.draw(rng))
     }
 }
 
@@ -149,13 +149,13 @@ impl ServerModel for LeakyBucketServer {
 #[derive(Debug, Clone)]
 pub struct WorkerPoolServer {
     /// The time at which each worker is free.
-    pub free_at: Vec<f64>,
+    pub worker_free_times: Vec<f64>,
     /// The service time of a request.
-    pub service: LognormalServiceTime,
+    pub service_time: LognormalServiceTime,
     /// The length of the queue; a request that finds the queue full is refused. With 0, a request that finds no free worker is refused.
     pub max_queue_length: usize,
     /// The status of a refusal.
-    pub status: u16,
+    pub refusal_status: u16,
     starts: VecDeque<f64>,
 }
 
@@ -164,41 +164,38 @@ impl WorkerPoolServer {
     #[must_use]
     pub fn new(count: usize, service: LognormalServiceTime, room: usize) -> Self {
         Self {
-            free_at: vec![0.0; count.max(1)],
-            service,
+            worker_free_times: vec![0.0; count.max(1)],
+            service_time: service,
             max_queue_length: room,
-            status: 503,
+            refusal_status: 503,
             starts: VecDeque::new(),
         }
     }
 
     fn next(&self) -> usize {
-        (1..self.free_at.len()).fold(
-            0,
-            |first, index| {
-                if self.free_at[index] < self.free_at[first] { index } else { first }
-            },
-        )
+        (1..self.worker_free_times.len()).fold(0, |first, index| {
+            if self.worker_free_times[index] < self.worker_free_times[first] { index } else { first }
+        })
     }
 
     fn full(&mut self, at: f64) -> bool {
         while self.starts.front().is_some_and(|start| *start <= at) {
             self.starts.pop_front();
         }
-        self.starts.len() >= self.max_queue_length && self.free_at[self.next()] > at
+        self.starts.len() >= self.max_queue_length && self.worker_free_times[self.next()] > at
     }
 }
 
 impl ServerModel for WorkerPoolServer {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
         if self.full(at) {
-            return ModelOutcome::new(at, ObservedOutcome::BadResponse(self.status));
+            return ModelOutcome::new(at, ObservedOutcome::BadResponse(self.refusal_status));
         }
         let worker = self.next();
-        let start = self.free_at[worker].max(at);
-        self.free_at[worker] = start + self.service.draw(rng);
+        let start = self.worker_free_times[worker].max(at);
+        self.worker_free_times[worker] = start + self.service_time.draw(rng);
         self.starts.push_back(start);
-        ModelOutcome::good(self.free_at[worker])
+        ModelOutcome::good(self.worker_free_times[worker])
     }
 }
 
@@ -217,7 +214,7 @@ pub struct CfsQuotaServer {
     /// The time at which the core is free.
     pub free_at: f64,
     /// The CPU time of a request.
-    pub service: LognormalServiceTime,
+    pub cpu_time: LognormalServiceTime,
 }
 
 impl CfsQuotaServer {
@@ -237,7 +234,7 @@ impl ServerModel for CfsQuotaServer {
             self.used -= self.granted;
             start = start.max(self.began);
         }
-        let work = self.service.draw(rng);
+        let work = self.cpu_time.draw(rng);
         self.used += work;
         self.free_at = start + work;
         ModelOutcome::good(self.free_at)
@@ -248,7 +245,7 @@ impl ServerModel for CfsQuotaServer {
 #[derive(Debug, Clone)]
 pub struct RetryingProxyServer {
     /// The pool behind the proxy.
-    pub behind: WorkerPoolServer,
+    pub upstream_pool: WorkerPoolServer,
     /// The timeout of one try, in seconds.
     pub try_timeout: f64,
     /// The number of tries.
@@ -263,9 +260,9 @@ impl ServerModel for RetryingProxyServer {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
         while let Some(again) = self.pending_retries.front().copied().filter(|again| *again <= at) {
             self.pending_retries.pop_front();
-            self.behind.serve(again, rng);
+            self.upstream_pool.serve(again, rng);
         }
-        let fate = self.behind.serve(at, rng);
+        let fate = self.upstream_pool.serve(at, rng);
         if fate.end - at <= self.try_timeout {
             return fate;
         }

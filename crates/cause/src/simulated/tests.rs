@@ -91,7 +91,7 @@ fn sizes_are_those_that_were_planted() {
     let workers: Vec<_> = (0..12).map(|seed| PlantedTarget::draw(CauseClass::PoolSaturation, seed)).collect();
     let mut close = 0;
     for plant in workers {
-        let planted = plant.search_findings.limit * plant.search_findings.service_time;
+        let planted = plant.search_findings.limit_rate * plant.search_findings.service_time;
         let told = figure(&diagnose_and_score_one(plant), CauseClass::PoolSaturation, "workers");
         close += usize::from(told.is_some_and(|told| (told / planted - 1.0).abs() < 0.3));
     }
@@ -205,7 +205,11 @@ fn what_cannot_be_carried_out_is_told_as_untested() {
     let inquiry = inquire(&mut plant, |_, _, _| {});
     let impossible = |why: &str| why == "this machine has no second address";
     let report = inquiry.report();
-    assert!(report.undecided.iter().any(|untested| impossible(&untested.reason)), "{:?}", report.undecided);
+    assert!(
+        report.undecided_causes.iter().any(|untested| impossible(&untested.reason)),
+        "{:?}",
+        report.undecided_causes
+    );
     assert_eq!(report.causes.first().map(|cause| cause.class), Some(CauseClass::Ports));
 }
 
@@ -234,7 +238,7 @@ fn no_inquiry_takes_more_load_than_its_budget_beyond_its_opening() {
 #[test]
 fn after_every_overload_it_is_looked_whether_the_target_is_itself_again() {
     let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 6);
-    let limit = plant.search_findings.limit;
+    let limit = plant.search_findings.limit_rate;
     let inquiry = inquire(&mut plant, |_, _, _| {});
     let overload = |load: &ExperimentLoad| matches!(load, ExperimentLoad::Rate { rate, .. } if *rate > limit);
     let tried = &inquiry.report().experiments;
@@ -255,7 +259,13 @@ fn a_target_that_does_not_come_to_itself_is_left_alone() {
         inquiry.report().experiments.last().map(|tried| tried.experiment.name),
         Some("recovery check")
     );
-    assert!(inquiry.report().undecided.iter().all(|untested| untested.reason.contains("has not recovered")));
+    assert!(
+        inquiry
+            .report()
+            .undecided_causes
+            .iter()
+            .all(|untested| untested.reason.contains("has not recovered"))
+    );
 }
 
 /// Regression: a process that was killed for its memory was called a connection cap with a CPU quota.
@@ -285,9 +295,9 @@ fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
             report.experiments.iter().filter(|tried| tried.experiment.name != "recovery check").count();
         assert!(tried <= alive.len() + 1, "{tried} after {alive:?}");
         assert!(
-            report.undecided.iter().all(|not| not.reason.contains("the target stopped answering")),
+            report.undecided_causes.iter().all(|not| not.reason.contains("the target stopped answering")),
             "{:?}",
-            report.undecided
+            report.undecided_causes
         );
     }
 }
@@ -499,7 +509,7 @@ fn a_rate_limiter_behind_a_long_path_is_one() {
 fn a_delaying_limiter_whose_answers_are_far_shorter_than_its_distance_is_no_core_and_no_pool() {
     for seed in 0..8 {
         let plant = PlantedTarget::draw_local(CauseClass::DelayingLimiter, seed);
-        let hardly = plant.search_findings.limit * plant.search_findings.service_time < 0.4;
+        let hardly = plant.search_findings.limit_rate * plant.search_findings.service_time < 0.4;
         let named = diagnose_and_score_one(plant).named;
         assert!(!hardly || named.first() == Some(&CauseClass::DelayingLimiter), "seed {seed}: {named:?}");
     }
@@ -536,7 +546,7 @@ fn how_long_idle_connections_live_is_halved_where_a_race_was_seen_and_nowhere_el
     for (idle, resent) in [(0.02, true), (0.2, false), (0.45, true)] {
         let mut plant = PlantedTarget::draw_faultless(4);
         plant.simulated_target.keep_alive_policy =
-            KeepAlivePolicy { idle, client_retries: resent, ..KeepAlivePolicy::EVER };
+            KeepAlivePolicy { idle_timeout: idle, client_retries: resent, ..KeepAlivePolicy::EVER };
         let inquiry = inquire(&mut plant, |_, _, _| {});
         let cause = inquiry.report().causes.first().unwrap();
         assert_eq!(cause.class, CauseClass::KeepAliveRace, "{idle}");
@@ -557,7 +567,7 @@ fn how_long_idle_connections_live_is_halved_where_a_race_was_seen_and_nowhere_el
 fn connections_are_used_until_as_many_fail_as_tell_a_habit_from_chance() {
     let used = |failing| {
         let mut plant = PlantedTarget::draw(CauseClass::KeepAliveRace, 5);
-        (plant.search_findings.limit, plant.search_findings.failure_share_at_any_rate) = (65.0, failing);
+        (plant.search_findings.limit_rate, plant.search_findings.failure_share_at_any_rate) = (65.0, failing);
         plant.search_findings.time_budget = Duration::from_secs(90);
         let mut used = Duration::ZERO;
         inquire(&mut plant, |experiment, _, _| {
@@ -594,9 +604,9 @@ fn who_gives_up_after_more_than_a_line_of_one_second_is_seen_in_a_longer_one() {
 fn every_client_that_sends_again_at_once_is_bounded() {
     for class in SINGLE_CAUSES {
         let mut plant = PlantedTarget::draw(class, 8);
-        let limit = plant.search_findings.limit;
+        let limit = plant.search_findings.limit_rate;
         inquire(&mut plant, |experiment, _, _| {
-            assert!(experiment.most_in_flight > 0, "{}", experiment.name);
+            assert!(experiment.in_flight_cap > 0, "{}", experiment.name);
             if let ExperimentLoad::Clients { requests, .. } = experiment.load {
                 assert!(
                     requests as f64 <= (3.0 * limit + 1.0).max(1_800.0),
@@ -611,7 +621,7 @@ fn every_client_that_sends_again_at_once_is_bounded() {
 #[test]
 fn a_limit_that_is_none_ends_the_inquiry_without_load() {
     let known = SearchFindings {
-        limit: f64::NAN,
+        limit_rate: f64::NAN,
         service_time: 0.01,
         timeout: 30.0,
         failure_share_at_any_rate: 0.0,
@@ -634,7 +644,7 @@ fn no_second_of_an_inquiry_has_more_requests_than_the_user_lets_be_offered() {
         SINGLE_CAUSES.into_iter().flat_map(|class| [0.8, 1.2, 2.0, 4.0].map(|share| (class, share)))
     {
         let mut plant = PlantedTarget::draw(class, 12);
-        let most = (share * plant.search_findings.limit).floor();
+        let most = (share * plant.search_findings.limit_rate).floor();
         plant.search_findings.max_rate = Some(most);
         let busiest = busiest_second(&due(&mut plant));
         assert!(
@@ -683,10 +693,10 @@ fn busiest_second(due: &[f64]) -> usize {
 #[test]
 fn what_the_user_lets_no_load_have_room_for_is_told_as_not_tried() {
     let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 12);
-    plant.search_findings.max_rate = Some(1.1 * plant.search_findings.limit);
+    plant.search_findings.max_rate = Some(1.1 * plant.search_findings.limit_rate);
     let inquiry =
         inquire(&mut plant, |experiment, _, _| assert_ne!(experiment.name, "three bursts in a row"));
-    let untested = &inquiry.report().undecided;
+    let untested = &inquiry.report().undecided_causes;
     assert!(untested.iter().any(|not| not.reason.contains("--max-rate")), "{untested:?}");
 }
 
@@ -698,7 +708,7 @@ fn no_load_is_at_a_higher_rate_than_allowed() {
         .chain([PlantedTarget::draw_connection_capped(3)])
     {
         let mut plant = plant;
-        let most = 1.2 * plant.search_findings.limit;
+        let most = 1.2 * plant.search_findings.limit_rate;
         plant.search_findings.max_rate = Some(most);
         inquire(&mut plant, |experiment, _, _| {
             if let ExperimentLoad::Rate { rate, .. } = experiment.load {

@@ -30,7 +30,7 @@ pub struct ProcessCgroup {
     mount: usize,
 }
 
-/// The maximum number of directories that [`ProcessCgroup::ancestors`] returns. This limits the number of reads. Real cgroups
+/// The maximum number of directories that [`ProcessCgroup::directory_and_ancestors`] returns. This limits the number of reads. Real cgroups
 /// are nested less deeply.
 const DEEPEST: usize = 16;
 
@@ -86,7 +86,7 @@ impl ProcessCgroup {
 
     /// Returns the directories of the cgroup and its ancestors, innermost first. The limits of all these cgroups apply to the
     /// process.
-    pub fn ancestors(&self) -> impl Iterator<Item = &str> {
+    pub fn directory_and_ancestors(&self) -> impl Iterator<Item = &str> {
         let visible = |directory: &&str| directory.len() >= self.mount;
         std::iter::successors(Some(self.directory.as_str()), outward).take_while(visible).take(DEEPEST)
     }
@@ -277,7 +277,7 @@ mod tests {
     fn version_two_has_one_path() {
         let home = ProcessCgroup::find("0::/kubepods.slice/pod7/c1\n", V2, "cpu").unwrap();
         assert_eq!(home.version, CgroupVersion::V2);
-        let levels: Vec<_> = home.ancestors().collect();
+        let levels: Vec<_> = home.directory_and_ancestors().collect();
         let top = "/sys/fs/cgroup";
         let expected = ["/kubepods.slice/pod7/c1", "/kubepods.slice/pod7", "/kubepods.slice", ""];
         assert_eq!(levels, expected.map(|rest| format!("{top}{rest}")));
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_container_with_its_own_namespace_is_at_the_root() {
         let home = ProcessCgroup::find("0::/\n", V2, "memory").unwrap();
-        assert_eq!(home.ancestors().collect::<Vec<_>>(), ["/sys/fs/cgroup"]);
+        assert_eq!(home.directory_and_ancestors().collect::<Vec<_>>(), ["/sys/fs/cgroup"]);
     }
 
     #[test]
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(directory(HYBRID_SELF, HYBRID, "memory"), "/sys/fs/cgroup/memory/user.slice");
         let two = ProcessCgroup::find_v2(HYBRID_SELF, HYBRID).unwrap();
         assert_eq!(two.directory, "/sys/fs/cgroup/unified/user.slice/session-2.scope");
-        assert_eq!(two.ancestors().count(), 3);
+        assert_eq!(two.directory_and_ancestors().count(), 3);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use serde_saphyr::UserMessageFormatter;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidationError {
     /// The place of the mistake, as a path such as `pods[2].address`.
-    pub path: String,
+    pub key_path: String,
     /// The shortened value at that place.
     pub found: String,
     /// A description of the expected value.
@@ -29,7 +29,7 @@ pub struct ValidationError {
 
 impl fmt::Display for ValidationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: found {}, expected {}", self.path, self.found, self.expected)
+        write!(f, "{}: found {}, expected {}", self.key_path, self.found, self.expected)
     }
 }
 
@@ -80,7 +80,7 @@ impl Document {
         match serde_saphyr::from_str::<Value>(text) {
             Ok(root) => Ok(Self { root, notes: SharedErrors::default() }),
             Err(error) => Err(ValidationErrors(vec![ValidationError {
-                path: "the document".into(),
+                key_path: "the document".into(),
                 found: shorten(&syntax(&error)),
                 expected: "valid YAML in which each key occurs once".into(),
             }])),
@@ -122,7 +122,7 @@ impl<'d> DocumentNode<'d> {
     }
 
     /// Returns the path of this place, as error messages show it.
-    pub fn path(&self) -> &str {
+    pub fn key_path(&self) -> &str {
         &self.path
     }
 
@@ -141,16 +141,16 @@ impl<'d> DocumentNode<'d> {
         let is_below = |path: &str| {
             path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
-        self.notes.borrow().iter().any(|mistake| is_below(&mistake.path))
+        self.notes.borrow().iter().any(|mistake| is_below(&mistake.key_path))
     }
 
     fn note(&self, found: String, expected: impl Into<String>) {
         let path = if self.path.is_empty() { "the document".to_owned() } else { shorten(&self.path) };
         let mut notes = self.notes.borrow_mut();
         match notes.len() {
-            0..MOST => notes.push(ValidationError { path, found, expected: expected.into() }),
+            0..MOST => notes.push(ValidationError { key_path: path, found, expected: expected.into() }),
             MOST => notes.push(ValidationError {
-                path: "the document".into(),
+                key_path: "the document".into(),
                 found: "more mistakes".into(),
                 expected: "a correction of the mistakes above first".into(),
             }),
@@ -248,7 +248,7 @@ pub struct DocumentTable<'d> {
 
 impl<'d> DocumentTable<'d> {
     /// Returns the place of `key`, even if the document lacks the key, and marks the key as known.
-    pub fn key(&self, key: &'static str) -> DocumentNode<'d> {
+    pub fn node_of_key(&self, key: &'static str) -> DocumentNode<'d> {
         self.read.borrow_mut().insert(key);
         self.place(key)
     }
@@ -259,9 +259,9 @@ impl<'d> DocumentTable<'d> {
         DocumentNode { value: self.map.and_then(|map| map.get(key)), path, notes: self.node.notes.clone() }
     }
 
-    /// Returns the place of `key`, as [`DocumentTable::key`] does. An absent value is a mistake.
+    /// Returns the place of `key`, as [`DocumentTable::node_of_key`] does. An absent value is a mistake.
     pub fn required_node(&self, key: &'static str, expected: &str) -> DocumentNode<'d> {
-        let node = self.key(key);
+        let node = self.node_of_key(key);
         if !node.is_present() {
             node.reject(expected);
         }
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn what_turns_a_line_round_is_not_shown() {
         let document = Document::parse("key: \"a\u{202e}b\"\n").unwrap();
-        document.root().key("key").reject("something else");
+        document.root().node_of_key("key").reject("something else");
         let shown = document.finish(()).unwrap_err().to_string();
         assert!(shown.contains("a\u{fffd}b"), "{shown:?}");
     }
@@ -368,7 +368,7 @@ mod tests {
             let root = document.root();
             assert!(root.reject_moved("old", "this key is now new.old"));
             assert!(!root.reject_moved("older", "this key is gone"));
-            let _ = root.key("new");
+            let _ = root.node_of_key("new");
         }
         let shown = document.finish(()).unwrap_err().to_string();
         assert!(shown.contains("old: found 1, expected nothing: this key is now new.old"), "{shown}");
@@ -380,11 +380,11 @@ mod tests {
         let document = Document::parse("port: many\nlist: [1, x]\nflag: 3\ntypo: 1\n").unwrap();
         {
             let root = document.root();
-            assert_eq!(root.key("port").number(1..=65535), None);
-            for item in root.key("list").list() {
+            assert_eq!(root.node_of_key("port").number(1..=65535), None);
+            for item in root.node_of_key("list").list() {
                 let _ = item.number(0..=9);
             }
-            assert_eq!(root.key("flag").boolean(), None);
+            assert_eq!(root.node_of_key("flag").boolean(), None);
             assert!(root.required_node("name", "a name").text("a name", |t| Some(t.to_owned())).is_none());
         }
         let mistakes = document.finish(()).unwrap_err();
@@ -402,7 +402,7 @@ mod tests {
         let document = Document::parse(&format!("? {long}\n: 1\nown:\n  ? {long}\n  : {long}\n")).unwrap();
         {
             let root = document.root();
-            for (_, node) in root.key("own").as_table().entries() {
+            for (_, node) in root.node_of_key("own").as_table().entries() {
                 node.number(0..=1);
             }
         }
@@ -412,7 +412,7 @@ mod tests {
 
         let many: String = (0..10_000).map(|n| format!("k{n}: 1\n")).collect();
         let document = Document::parse(&many).unwrap();
-        document.root().key("known");
+        document.root().node_of_key("known");
         let mistakes = document.finish(()).unwrap_err();
         assert_eq!(mistakes.0.len(), MOST + 1);
         assert!(mistakes.to_string().contains("more mistakes"), "{mistakes}");

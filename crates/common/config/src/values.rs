@@ -19,7 +19,7 @@ pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 const NAME_LENGTH: usize = 253;
 
 /// Parses a name or a part of a URL: letters, digits, `-`, `_`, `.` and `:`.
-pub fn name(text: &str) -> Option<String> {
+pub fn parse_url_safe_name(text: &str) -> Option<String> {
     let fits = !text.is_empty()
         && text.len() <= NAME_LENGTH
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
@@ -27,13 +27,13 @@ pub fn name(text: &str) -> Option<String> {
 }
 
 /// Parses a path. A relative path starts at `base`.
-pub fn path(text: &str, base: &Path) -> Option<PathBuf> {
+pub fn resolve_path(text: &str, base: &Path) -> Option<PathBuf> {
     (!text.is_empty()).then(|| base.join(text))
 }
 
 /// Parses an upstream's base URL: https, or plain http to a loopback address. Every request to the upstream contains a
 /// Kubernetes token or a cloud credential. Plain http to a loopback address does not leave the machine.
-pub fn parse_secure_url(text: &str) -> Option<String> {
+pub fn parse_https_or_loopback_url(text: &str) -> Option<String> {
     let is_sealed = |url: &http::Uri| match url.scheme_str() {
         Some("https") => true,
         Some("http") => url.host().is_some_and(is_loopback_host),
@@ -43,7 +43,7 @@ pub fn parse_secure_url(text: &str) -> Option<String> {
 }
 
 /// Parses a base URL with plain http: the URL of a metadata server, whose traffic never leaves the node, or the URL of a proxy.
-pub fn parse_http_url(text: &str) -> Option<String> {
+pub fn parse_plain_http_url(text: &str) -> Option<String> {
     base_url(text, |url| url.scheme_str() == Some("http"))
 }
 

@@ -14,7 +14,7 @@ pub struct ConnectionEnds<'a> {
     /// The address of the client.
     pub peer: SocketAddr,
     /// Returns the local address. Each call makes a system call, so code should call this function only when needed.
-    pub local: &'a (dyn Fn() -> Option<SocketAddr> + Sync),
+    pub read_local_address: &'a (dyn Fn() -> Option<SocketAddr> + Sync),
 }
 
 /// The IP addresses by which attestation distinguishes a pod from other pods. The registry of pods does not interpret the

@@ -62,7 +62,9 @@ impl DialectName {
             Self::AwsImds => ("aws-imds", CloudName::Aws, MetadataEndpoint::Metadata, true),
             // A listener speaks this dialect only if the configuration names it, because the endpoint needs a separate address:
             // SDKs send a pod's token unencrypted only to that address.
-            Self::AwsContainers => ("aws-containers", CloudName::Aws, MetadataEndpoint::Containers, false),
+            Self::AwsContainers => {
+                ("aws-containers", CloudName::Aws, MetadataEndpoint::ContainerCredentials, false)
+            }
         }
     }
 

@@ -23,11 +23,11 @@ const UNITS: [(&str, u64); 8] = [
 
 /// Parses a duration of at least zero. Returns `None` for any other text. A bare `0` needs no unit.
 pub fn parse(text: &str) -> Option<Duration> {
-    parse_signed(text).and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
+    parse_signed_nanos(text).and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
 }
 
 /// Parses a signed duration into nanoseconds. The range equals the range of Go's `time.Duration`, about ±292 years.
-pub fn parse_signed(text: &str) -> Option<i64> {
+pub fn parse_signed_nanos(text: &str) -> Option<i64> {
     let (is_negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -92,7 +92,7 @@ mod tests {
             ("9223372036854775807ns", i64::MAX),
             ("-9223372036854775808ns", i64::MIN),
         ] {
-            assert_eq!(parse_signed(text), Some(nanos), "{text}");
+            assert_eq!(parse_signed_nanos(text), Some(nanos), "{text}");
         }
     }
 
@@ -123,7 +123,7 @@ mod tests {
             "99999999999999999999s",
             &long,
         ] {
-            assert_eq!(parse_signed(text), None, "{text}");
+            assert_eq!(parse_signed_nanos(text), None, "{text}");
         }
     }
 

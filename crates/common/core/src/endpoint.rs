@@ -13,7 +13,7 @@ pub enum MetadataEndpoint {
     /// The metadata of the machine: Google's metadata server, and AWS's instance metadata service.
     Metadata,
     /// AWS's endpoint for containers (EKS Pod Identity).
-    Containers,
+    ContainerCredentials,
 }
 
 /// The addresses of the metadata services. Google, AWS and Azure use 169.254.169.254.
@@ -26,7 +26,7 @@ pub const METADATA_ADDRESSES: [IpAddr; 3] = [
 ];
 
 /// The addresses of the credentials endpoint for containers. Source: "EKS Pod Identity Agent" in the AWS user guide.
-pub const CONTAINERS_ADDRESSES: [IpAddr; 2] = [
+pub const CONTAINER_CREDENTIALS_ADDRESSES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
 ];
@@ -39,14 +39,14 @@ pub const DNS_PORT: u16 = 53;
 
 impl MetadataEndpoint {
     /// All metadata endpoints.
-    pub const ALL: [Self; 2] = [Self::Metadata, Self::Containers];
+    pub const ALL: [Self; 2] = [Self::Metadata, Self::ContainerCredentials];
 
     /// Returns the addresses of this endpoint.
     #[must_use]
     pub const fn addresses(self) -> &'static [IpAddr] {
         match self {
             Self::Metadata => &METADATA_ADDRESSES,
-            Self::Containers => &CONTAINERS_ADDRESSES,
+            Self::ContainerCredentials => &CONTAINER_CREDENTIALS_ADDRESSES,
         }
     }
 }
@@ -61,6 +61,6 @@ mod tests {
             endpoint.addresses().iter().map(IpAddr::to_string).collect::<Vec<_>>()
         };
         assert_eq!(texts(MetadataEndpoint::Metadata), ["169.254.169.254", "fd20:ce::254", "fd00:ec2::254"]);
-        assert_eq!(texts(MetadataEndpoint::Containers), ["169.254.170.23", "fd00:ec2::23"]);
+        assert_eq!(texts(MetadataEndpoint::ContainerCredentials), ["169.254.170.23", "fd00:ec2::23"]);
     }
 }

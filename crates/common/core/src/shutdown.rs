@@ -16,10 +16,10 @@ pub struct StopSignal(watch::Receiver<Stage>);
 /// The stages of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    GoesOn,
-    Ends,
+    Running,
+    ShuttingDown,
     /// The agent stops, and another agent has replaced it.
-    IsSucceeded,
+    ShuttingDownAsReplaced,
 }
 
 /// Begins the shutdown. Dropping the last stopper also begins the shutdown, so a panic of the control thread also stops the
@@ -29,7 +29,7 @@ pub struct Stopper(Arc<watch::Sender<Stage>>);
 
 /// Creates a [`Stopper`] and the [`StopSignal`] that it controls.
 pub fn stop_channel() -> (Stopper, StopSignal) {
-    let (sender, receiver) = watch::channel(Stage::GoesOn);
+    let (sender, receiver) = watch::channel(Stage::Running);
     (Stopper(Arc::new(sender)), StopSignal(receiver))
 }
 
@@ -69,18 +69,18 @@ impl ThreadWaitGroup {
 impl Stopper {
     /// Begins the shutdown.
     pub fn stop(&self) {
-        self.begin(Stage::Ends);
+        self.begin(Stage::ShuttingDown);
     }
 
     /// Begins the shutdown of an agent that another agent has replaced. The other agent accepts the new connections.
     pub fn stop_as_replaced(&self) {
-        self.begin(Stage::IsSucceeded);
+        self.begin(Stage::ShuttingDownAsReplaced);
     }
 
     /// Begins the shutdown with this stage. If the shutdown has already begun, the call has no effect.
     fn begin(&self, end: Stage) {
         self.0.send_if_modified(|stage| {
-            let goes_on = *stage == Stage::GoesOn;
+            let goes_on = *stage == Stage::Running;
             *stage = if goes_on { end } else { *stage };
             goes_on
         });
@@ -90,18 +90,18 @@ impl Stopper {
 impl StopSignal {
     /// True once the shutdown has begun.
     pub fn has_begun(&self) -> bool {
-        *self.0.borrow() != Stage::GoesOn
+        *self.0.borrow() != Stage::Running
     }
 
     /// True once the shutdown has begun because another agent has replaced this agent.
     pub fn is_agent_replaced(&self) -> bool {
-        *self.0.borrow() == Stage::IsSucceeded
+        *self.0.borrow() == Stage::ShuttingDownAsReplaced
     }
 
     /// Returns when the shutdown has begun.
     pub async fn wait(&mut self) {
         // A closed channel also means shutdown.
-        let _ = self.0.wait_for(|stage| *stage != Stage::GoesOn).await;
+        let _ = self.0.wait_for(|stage| *stage != Stage::Running).await;
     }
 }
 

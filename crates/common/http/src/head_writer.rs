@@ -25,7 +25,7 @@ pub fn is_request_target(target: &str) -> bool {
 
 /// Appends a request line such as `GET / HTTP/1.1`, including the line end.
 /// The arguments must pass [`is_token`] and [`is_request_target`].
-pub fn request_line(out: &mut Vec<u8>, method: &str, target: &str) {
+pub fn write_request_line(out: &mut Vec<u8>, method: &str, target: &str) {
     debug_assert!(is_token(method), "not a method: {method:?}");
     debug_assert!(is_request_target(target), "not a target: {target:?}");
     out.extend_from_slice(method.as_bytes());
@@ -35,7 +35,7 @@ pub fn request_line(out: &mut Vec<u8>, method: &str, target: &str) {
 }
 
 /// Appends a decimal number.
-pub fn decimal(out: &mut Vec<u8>, mut number: u64) {
+pub fn write_decimal(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0u8; 20];
     let mut at = digits.len();
     loop {
@@ -50,20 +50,20 @@ pub fn decimal(out: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Appends a status line such as `HTTP/1.1 200 OK`, including the line end.
-pub fn status_line(out: &mut Vec<u8>, status: u16) {
+pub fn write_status_line(out: &mut Vec<u8>, status: u16) {
     if status == 200 {
         // Nearly every answer has this status.
         return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     }
     out.extend_from_slice(b"HTTP/1.1 ");
-    decimal(out, u64::from(status));
+    write_decimal(out, u64::from(status));
     out.push(b' ');
     out.extend_from_slice(reason_phrase(status).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
 /// Appends one header line. The arguments must pass [`is_token`] and [`is_header_value`].
-pub fn header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+pub fn write_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     debug_assert!(is_token(name), "not a header name: {name:?}");
     debug_assert!(is_header_value(value), "not a header value: {}", value.escape_ascii());
     out.extend_from_slice(name.as_bytes());
@@ -73,15 +73,15 @@ pub fn header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 /// Appends `Content-Length` and the empty line that ends a head.
-pub fn content_length_and_end(out: &mut Vec<u8>, length: u64) {
+pub fn write_content_length_and_head_end(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"Content-Length: ");
-    decimal(out, length);
+    write_decimal(out, length);
     out.extend_from_slice(b"\r\n\r\n");
 }
 
 /// Appends one chunk of a chunked body (RFC 9112 section 7.1). Writes nothing for an empty part, because an empty chunk would
 /// end the body.
-pub fn chunk(out: &mut Vec<u8>, part: &[u8]) {
+pub fn write_chunk(out: &mut Vec<u8>, part: &[u8]) {
     if !part.is_empty() {
         out.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
         out.extend_from_slice(part);
@@ -90,7 +90,7 @@ pub fn chunk(out: &mut Vec<u8>, part: &[u8]) {
 }
 
 /// Appends the last chunk, which ends a chunked body.
-pub fn last_chunk(out: &mut Vec<u8>) {
+pub fn write_last_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
 
@@ -133,17 +133,17 @@ mod tests {
     #[test]
     fn numbers_are_written_in_full() {
         for number in [0, 9, 10, 200, u64::MAX] {
-            assert_eq!(written(|out| decimal(out, number)), number.to_string());
+            assert_eq!(written(|out| write_decimal(out, number)), number.to_string());
         }
     }
 
     #[test]
     fn heads_are_written_line_by_line() {
-        assert_eq!(written(|out| status_line(out, 404)), "HTTP/1.1 404 Not Found\r\n");
-        assert_eq!(written(|out| status_line(out, 299)), "HTTP/1.1 299 \r\n");
-        assert_eq!(written(|out| request_line(out, "PUT", "/a?b")), "PUT /a?b HTTP/1.1\r\n");
-        assert_eq!(written(|out| header(out, "A", b"b c")), "A: b c\r\n");
-        assert_eq!(written(|out| content_length_and_end(out, 12)), "Content-Length: 12\r\n\r\n");
+        assert_eq!(written(|out| write_status_line(out, 404)), "HTTP/1.1 404 Not Found\r\n");
+        assert_eq!(written(|out| write_status_line(out, 299)), "HTTP/1.1 299 \r\n");
+        assert_eq!(written(|out| write_request_line(out, "PUT", "/a?b")), "PUT /a?b HTTP/1.1\r\n");
+        assert_eq!(written(|out| write_header(out, "A", b"b c")), "A: b c\r\n");
+        assert_eq!(written(|out| write_content_length_and_head_end(out, 12)), "Content-Length: 12\r\n\r\n");
     }
 
     #[test]
@@ -179,6 +179,6 @@ mod tests {
     #[should_panic(expected = "not a header value")]
     #[cfg(debug_assertions)]
     fn a_debug_build_stops_an_injected_header() {
-        written(|out| header(out, "Location", b"/\r\nSet-Cookie: a"));
+        written(|out| write_header(out, "Location", b"/\r\nSet-Cookie: a"));
     }
 }

@@ -23,7 +23,7 @@ pub use httparse::Header;
 pub use limits::HeadLimits;
 pub use refusal::Refusal;
 pub use request::{HeaderBuffer, RequestError, RequestFlaw, RequestHead, parse_request};
-pub use response::{ResponseError, ResponseFlaw, ResponseHead, parse_response, unfold};
+pub use response::{ResponseError, ResponseFlaw, ResponseHead, parse_response, unfold_header_value};
 pub use response_writer::{ResponseContext, ResponseFraming};
 
 /// The HTTP version of a head. The parsers refuse any other version.

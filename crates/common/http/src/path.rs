@@ -1,5 +1,5 @@
-//! Converts each path to one canonical form, before any rule uses it. Every dialect first calls [`canonicalise`] or
-//! [`canonicalise_with`] and never uses the raw path.
+//! Converts each path to one canonical form, before any rule uses it. Every dialect first calls [`canonicalise_target`] or
+//! [`canonicalise_target_with`] and never uses the raw path.
 //!
 //! The rules that allow or deny a path rely on this step. These rules fail if the agent and the real server interpret a path
 //! differently. So a path must have only one interpretation: the agent decodes percent escapes once, and each decoded character
@@ -71,8 +71,8 @@ pub fn segments(path: &str) -> impl DoubleEndedIterator<Item = &str> + Clone {
 ///
 /// # Errors
 /// [`BAD_TARGET`] or [`BAD_PATH`].
-pub fn canonicalise(target: &str) -> Result<RequestTarget<'_>, Refusal> {
-    canonicalise_with(target, &PLAIN_CHARSET)
+pub fn canonicalise_target(target: &str) -> Result<RequestTarget<'_>, Refusal> {
+    canonicalise_target_with(target, &PLAIN_CHARSET)
 }
 
 /// Splits a target and canonicalises its path with the given charset.
@@ -82,7 +82,10 @@ pub fn canonicalise(target: &str) -> Result<RequestTarget<'_>, Refusal> {
 ///
 /// # Errors
 /// [`BAD_TARGET`] or [`BAD_PATH`].
-pub fn canonicalise_with<'b>(target: &'b str, alphabet: &PathCharset) -> Result<RequestTarget<'b>, Refusal> {
+pub fn canonicalise_target_with<'b>(
+    target: &'b str,
+    alphabet: &PathCharset,
+) -> Result<RequestTarget<'b>, Refusal> {
     let origin = if target.starts_with('/') { target } else { after_authority(target)? };
     let end = canonical_prefix(origin, alphabet);
     let borrowed = |path, query| Ok(RequestTarget { path: CanonicalPath(Cow::Borrowed(path)), query });
@@ -211,7 +214,7 @@ fn decode(raw: &str, alphabet: &PathCharset) -> Result<String, Refusal> {
     let mut bytes = raw.bytes();
     while let Some(byte) = bytes.next() {
         let plain = match byte {
-            b'%' => decode_percent(&mut bytes).filter(|&byte| byte != b'/'),
+            b'%' => decode_percent_digits(&mut bytes).filter(|&byte| byte != b'/'),
             byte => Some(byte),
         };
         decoded.push(char::from(plain.filter(|&byte| alphabet.has(byte)).ok_or(BAD_PATH)?));
@@ -220,7 +223,7 @@ fn decode(raw: &str, alphabet: &PathCharset) -> Result<String, Refusal> {
 }
 
 /// Decodes the two hexadecimal digits after a percent sign into a byte. Both letter cases are allowed.
-pub fn decode_percent(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
+pub fn decode_percent_digits(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
     let mut digit = || char::from(bytes.next()?).to_digit(16);
     let value = digit()? << 4 | digit()?;
     u8::try_from(value).ok()
@@ -233,7 +236,7 @@ mod tests {
     use super::*;
 
     fn canonical(target: &str) -> Result<String, Refusal> {
-        canonicalise(target).map(|target| target.path.into_text().into_owned())
+        canonicalise_target(target).map(|target| target.path.into_text().into_owned())
     }
 
     #[test]
@@ -245,7 +248,7 @@ mod tests {
             "/computeMetadata/v1/instance/service-accounts/",
             "/0.1/meta-data/",
         ] {
-            let target = canonicalise(path).unwrap();
+            let target = canonicalise_target(path).unwrap();
             assert!(matches!(target.path.into_text(), Cow::Borrowed(text) if text == path), "{path}");
         }
     }
@@ -285,7 +288,7 @@ mod tests {
     fn an_alphabet_lets_pass_what_it_names_and_nothing_else() {
         let roles = const { PathCharset::with_extra(b"+=,") };
         let canonical_in =
-            |raw| canonicalise_with(raw, &roles).map(|target| target.path.into_text().into_owned());
+            |raw| canonicalise_target_with(raw, &roles).map(|target| target.path.into_text().into_owned());
         for raw in ["/roles/a+b=c,d@e", "/roles/a%2bb%3Dc%2Cd%40e"] {
             assert_eq!(canonical_in(raw).as_deref(), Ok("/roles/a+b=c,d@e"));
             assert_eq!(canonical(raw), Err(BAD_PATH), "not in another's: {raw}");
@@ -305,7 +308,7 @@ mod tests {
             ("http://metadata?x", "/", Some("x")),
             ("http://[fd20:ce::254]/a?b?c", "/a", Some("b?c")),
         ] {
-            let target = canonicalise(raw).unwrap();
+            let target = canonicalise_target(raw).unwrap();
             assert_eq!((target.path.as_str(), target.query), (path, query), "{raw}");
         }
         for raw in [
@@ -326,7 +329,7 @@ mod tests {
     #[test]
     fn a_directory_is_a_path_that_ends_in_a_slash() {
         for (raw, is_directory) in [("/", true), ("/a", false), ("/a/", true), ("/a/%2e", true)] {
-            assert_eq!(canonicalise(raw).unwrap().path.is_directory(), is_directory, "{raw}");
+            assert_eq!(canonicalise_target(raw).unwrap().path.is_directory(), is_directory, "{raw}");
         }
     }
 

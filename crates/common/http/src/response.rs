@@ -86,7 +86,7 @@ impl From<ResponseFlaw> for ResponseError {
 ///
 /// - A line can end with LF (RFC 9112 section 2.2).
 /// - The reason can be missing or contain bytes outside ASCII (section 4).
-/// - A header can be folded into several lines (section 5.2). [`unfold`] joins these lines.
+/// - A header can be folded into several lines (section 5.2). [`unfold_header_value`] joins these lines.
 /// - Chunked coding overrides a length (section 6.3).
 ///
 /// The parser still refuses two different lengths, and a coding other than chunked. A client that guesses the end of such a
@@ -139,7 +139,7 @@ fn checked<'h, 'b>(
 
 /// Returns a header value in which a space replaces each fold (RFC 9112 section 5.2).
 #[must_use]
-pub fn unfold(value: &[u8]) -> Cow<'_, [u8]> {
+pub fn unfold_header_value(value: &[u8]) -> Cow<'_, [u8]> {
     if memchr2(b'\r', b'\n', value).is_none() {
         return value.into();
     }
@@ -315,8 +315,8 @@ mod tests {
             panic!("a whole head")
         };
         assert_eq!(head.framing, Framing::Length(2));
-        assert_eq!(*unfold(head.headers[0].value), *b"a b c");
-        assert_eq!(*unfold(b"a  b"), *b"a  b");
+        assert_eq!(*unfold_header_value(head.headers[0].value), *b"a b c");
+        assert_eq!(*unfold_header_value(b"a  b"), *b"a  b");
     }
 
     #[test]

@@ -31,13 +31,13 @@ impl<'a> ResponseContext<'a> {
     /// Begins a head: the status line, the dialect's constant headers, the date, and `Connection` if necessary.
     /// `always` contains the constant headers as complete lines.
     pub fn begin_head(&self, out: &mut Vec<u8>, status: u16, always: &[u8]) {
-        head_writer::status_line(out, status);
+        head_writer::write_status_line(out, status);
         out.extend_from_slice(always);
-        head_writer::header(out, "Date", self.date);
+        head_writer::write_header(out, "Date", self.date);
         match (self.version, self.keep_alive) {
             (HttpVersion::Http11, true) => {}
-            (HttpVersion::Http10, true) => head_writer::header(out, "Connection", b"keep-alive"),
-            (_, false) => head_writer::header(out, "Connection", b"close"),
+            (HttpVersion::Http10, true) => head_writer::write_header(out, "Connection", b"keep-alive"),
+            (_, false) => head_writer::write_header(out, "Connection", b"close"),
         }
     }
 
@@ -53,7 +53,7 @@ impl<'a> ResponseContext<'a> {
     /// If the lengths of the parts are known at compile time, this function costs about half as much as
     /// [`end_with_body`](Self::end_with_body).
     pub fn end_with_writer(&self, out: &mut Vec<u8>, length: usize, body: impl FnOnce(&mut Vec<u8>)) {
-        head_writer::content_length_and_end(out, length as u64);
+        head_writer::write_content_length_and_head_end(out, length as u64);
         if !self.head_only {
             let start = out.len();
             body(out);
@@ -67,7 +67,7 @@ impl<'a> ResponseContext<'a> {
 pub enum ResponseFraming {
     /// A body of known length.
     KnownLength(u64),
-    /// A chunked body ([`head_writer::chunk`], [`head_writer::last_chunk`]), for a client with HTTP/1.1.
+    /// A chunked body ([`head_writer::write_chunk`], [`head_writer::write_last_chunk`]), for a client with HTTP/1.1.
     Chunked,
     /// A body that ends with the connection, for a client with HTTP/1.0. The head must announce that the connection closes.
     UntilClose,
@@ -86,7 +86,7 @@ impl ResponseFraming {
     /// Ends a head with the header that announces this framing.
     pub fn end_head(self, out: &mut Vec<u8>) {
         match self {
-            Self::KnownLength(length) => head_writer::content_length_and_end(out, length),
+            Self::KnownLength(length) => head_writer::write_content_length_and_head_end(out, length),
             Self::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n"),
             Self::UntilClose => out.extend_from_slice(b"\r\n"),
         }
@@ -95,7 +95,7 @@ impl ResponseFraming {
     /// Writes a part of the body with this framing.
     pub fn write_part(self, out: &mut Vec<u8>, bytes: &[u8]) {
         match self {
-            Self::Chunked => head_writer::chunk(out, bytes),
+            Self::Chunked => head_writer::write_chunk(out, bytes),
             Self::KnownLength(_) | Self::UntilClose => out.extend_from_slice(bytes),
         }
     }
@@ -103,7 +103,7 @@ impl ResponseFraming {
     /// Ends the body. Only [`Chunked`](Self::Chunked) writes bytes here.
     pub fn end_body(self, out: &mut Vec<u8>) {
         if self == Self::Chunked {
-            head_writer::last_chunk(out);
+            head_writer::write_last_chunk(out);
         }
     }
 }

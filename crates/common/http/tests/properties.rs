@@ -121,10 +121,10 @@ proptest! {
     #[test]
     fn a_written_request_reads_back_equal(method in token(), target in "/[!-~&&[^#\\\\]]{0,40}", headers in headers(), length in any::<u64>()) {
         let mut out = Vec::new();
-        head_writer::request_line(&mut out, &method, &target);
-        head_writer::header(&mut out, "Host", b"a");
+        head_writer::write_request_line(&mut out, &method, &target);
+        head_writer::write_header(&mut out, "Host", b"a");
         write_headers(&mut out, &headers);
-        head_writer::header(&mut out, "Content-Length", length.to_string().as_bytes());
+        head_writer::write_header(&mut out, "Content-Length", length.to_string().as_bytes());
         out.extend_from_slice(b"\r\n");
         let HeadParseResult::Complete(head, taken) = request::parse_head(&out, &HeadLimits::default()) else {
             panic!("refused: {}", out.escape_ascii())
@@ -137,9 +137,9 @@ proptest! {
     #[test]
     fn a_written_response_reads_back_equal(status in 200u16..204, headers in headers(), length in any::<u32>()) {
         let mut out = Vec::new();
-        head_writer::status_line(&mut out, status);
+        head_writer::write_status_line(&mut out, status);
         write_headers(&mut out, &headers);
-        head_writer::content_length_and_end(&mut out, length as u64);
+        head_writer::write_content_length_and_head_end(&mut out, length as u64);
         let HeadParseResult::Complete(head, taken) = response::parse_head(&out, "GET", &HeadLimits::default()) else {
             panic!("refused: {}", out.escape_ascii())
         };
@@ -186,6 +186,6 @@ fn headers() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
 
 fn write_headers(out: &mut Vec<u8>, headers: &[(String, Vec<u8>)]) {
     for (name, value) in headers {
-        head_writer::header(out, name, value);
+        head_writer::write_header(out, name, value);
     }
 }

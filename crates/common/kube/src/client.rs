@@ -68,8 +68,8 @@ impl KubeConnector {
         access: ClientConfigSource,
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, ClientConfigError> {
-        let endpoint =
-            KubeEndpoint::from_access(&access).map_err(|reason| ClientConfigError::new(&access, reason))?;
+        let endpoint = KubeEndpoint::from_config_source(&access)
+            .map_err(|reason| ClientConfigError::new(&access, reason))?;
         Ok(Self { access, endpoint, provider })
     }
 

@@ -24,7 +24,7 @@ pub enum KubeError {
     TimedOut(Duration),
     /// The watch ended before its first event.
     #[error("the API server ended the watch before the first event")]
-    WatchEnded,
+    WatchEndedBeforeFirstEvent,
     /// Status 401 or 403: the server rejects the client's own credentials.
     #[error("the API server denies access: {0}")]
     Forbidden(String),
@@ -97,7 +97,7 @@ pub struct KubeStatusDetails {
 impl KubeError {
     /// True if the API server sent no usable response: it was unreachable, timed out, or ended a watch at once.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::WatchEnded)
+        matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::WatchEndedBeforeFirstEvent)
     }
 
     /// True if the API server responds but refuses this client. Status 5xx is not such a refusal, because a server that fails

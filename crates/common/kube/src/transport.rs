@@ -100,7 +100,7 @@ impl PooledTransport {
         let papers = endpoint.read_credentials()?;
         let pool = pool(&endpoint, papers.tls_config(provider.clone())?, connect);
         let way = AuthorizedPool { pool, authorization: papers.authorization()? };
-        let kept = CachedPool { read: clock.now(), fingerprint: papers.fingerprint(), way };
+        let kept = CachedPool { read: clock.now(), fingerprint: papers.tls_fingerprint(), way };
         Ok(Self { endpoint: Arc::new(endpoint), provider, connect, clock, kept: Mutex::new(kept) })
     }
 
@@ -136,7 +136,7 @@ impl PooledTransport {
         let papers = disk_thread::run_with_timeout(move || endpoint.read_credentials()).await??;
         let mut kept = self.kept();
         kept.way.authorization = papers.authorization()?;
-        let fingerprint = papers.fingerprint();
+        let fingerprint = papers.tls_fingerprint();
         if fingerprint != kept.fingerprint {
             kept.way.pool = pool(&self.endpoint, papers.tls_config(self.provider.clone())?, self.connect);
             kept.fingerprint = fingerprint;
@@ -277,7 +277,7 @@ mod tests {
                 "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "c", "user": user}],
             });
             self.write("kubeconfig", &text.to_string());
-            let endpoint = KubeEndpoint::from_access(&ClientConfigSource::Kubeconfig(
+            let endpoint = KubeEndpoint::from_config_source(&ClientConfigSource::Kubeconfig(
                 self.folder.path().join("kubeconfig"),
             ))?;
             let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -354,8 +354,8 @@ mod tests {
         let world = world(true);
         assert!(ask(&world.server(json!({}), json!({})).unwrap()).await.is_err());
         let client = world.authority.sign_client_identity().unwrap();
-        world.write("client.crt", &client.certificate);
-        world.write("client.key", &client.key);
+        world.write("client.crt", &client.certificate_pem);
+        world.write("client.key", &client.key_pem);
         let user = json!({"client-certificate": "client.crt", "client-key": "client.key"});
         assert_eq!(ask(&world.server(json!({}), user.clone()).unwrap()).await, Ok(200));
         world.write("client.key", "nonsense");

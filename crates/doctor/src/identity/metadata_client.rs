@@ -131,7 +131,7 @@ impl<'a> CloudServerClient<'a> {
         let answer = self.site.http_fetcher.fetch(
             place,
             &request,
-            &FetchLimits { deadline, max_body_bytes: MOST_BYTES },
+            &FetchLimits { timeout: deadline, max_body_bytes: MOST_BYTES },
         );
         if self.is_new.replace(false) && matches!(answer, Err(FetchError::Timeout(_))) {
             self.pace.mute.borrow_mut().push(place.authority.clone());

@@ -916,7 +916,9 @@ fn the_windows_are_those_that_were_measured() {
         _ => 2,
     };
     let mut families: Vec<_> = all()
-        .filter_map(|family| Some((measured(family.imds.refresh_timing)?, sent(family.wire.tokens))))
+        .filter_map(|family| {
+            Some((measured(family.imds_rule.refresh_timing)?, sent(family.wire.session_token_use)))
+        })
         .collect();
     let mut here: Vec<_> =
         AWS_IMDS_WINDOWS.iter().map(|window| (window.seconds, window.requests_per_refresh)).collect();
@@ -925,7 +927,7 @@ fn the_windows_are_those_that_were_measured() {
     assert_eq!(here, families);
     let largest =
         |windows: &[refresh_windows::SdkRefreshWindow]| windows.iter().map(|window| window.seconds).max();
-    let containers = all().filter_map(|family| measured(family.container?.refresh_timing)).max();
+    let containers = all().filter_map(|family| measured(family.container_rule?.refresh_timing)).max();
     assert_eq!(largest(AWS_CONTAINER_CREDENTIALS_WINDOWS), containers);
     // A metadata server for workloads renews both with ten minutes left.
     assert!(largest(GOOGLE_WINDOWS) < Some(600) && largest(AZURE_WINDOWS) < Some(600));

@@ -26,7 +26,7 @@ const COUNTS: &str = "/emulator/counts";
 #[derive(Debug)]
 pub(super) struct AwsCloud {
     pub(super) state: AwsState,
-    pub(super) faults: FaultInjector<AwsEndpoint>,
+    pub(super) fault_injector: FaultInjector<AwsEndpoint>,
 }
 
 /// A parsed request of one service.
@@ -59,7 +59,7 @@ impl RequestHandler for AwsCloud {
         let (head, body) = request.into_parts();
         let body = match reply::read_body(Request::from_parts(head.clone(), body)).await {
             Ok(body) => body,
-            Err(unread) => return Ok(reply::html(StatusCode::PAYLOAD_TOO_LARGE, &unread.to_string())),
+            Err(unread) => return Ok(reply::html_reply(StatusCode::PAYLOAD_TOO_LARGE, &unread.to_string())),
         };
         self.pass(&head, &body).await.map(|reply| self.dated(reply))
     }
@@ -67,15 +67,15 @@ impl RequestHandler for AwsCloud {
 
 impl AwsCloud {
     pub(super) fn new(options: AwsEmulatorOptions, clock: Clock) -> Result<Self, KeyError> {
-        let gates = FaultInjector::new(&AwsEndpoint::ALL, &AwsEndpoint::FAULTY, &options.faults);
-        Ok(Self { faults: gates, state: AwsState::new(options, clock)? })
+        let gates = FaultInjector::new(&AwsEndpoint::ALL, &AwsEndpoint::FAULT_INJECTABLE, &options.faults);
+        Ok(Self { fault_injector: gates, state: AwsState::new(options, clock)? })
     }
 
     async fn pass(&self, head: &Parts, body: &[u8]) -> Result<EmulatorReply, CloseConnection> {
         let asked = asked(head, body);
         let endpoint = asked.endpoint();
         let mut visit = self.state.request_counters.start_request(endpoint);
-        let fate = self.faults.decide(endpoint, &self.state.clock).await;
+        let fate = self.fault_injector.delay_and_decide(endpoint, &self.state.clock).await;
         if fate == FaultDecision::Close {
             return Err(CloseConnection);
         }
@@ -121,7 +121,7 @@ impl AwsCloud {
             .map(|((taken_by, role), count)| json!({"taken_by": taken_by, "role": role, "sessions": count}));
         let told = json!({"endpoints": endpoints.collect::<serde_json::Map<_, _>>(),
                           "sessions": sessions.collect::<Vec<_>>()});
-        reply::json(StatusCode::OK, &told)
+        reply::json_reply(StatusCode::OK, &told)
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::mint::AwsSession;
 use super::reply::{self, EmulatorReply};
 use super::sigv4::SignatureError;
-use super::state::{AwsState, UntrustedToken};
+use super::state::{AwsState, KubernetesTokenRefusal};
 use crate::jwt::JwtError;
 
 /// The audience of the tokens that EKS mounts into pods.
@@ -30,7 +30,7 @@ pub(super) enum EksAuthRefusal {
     #[error("the token is not bound to a pod")]
     Unbound,
     #[error(transparent)]
-    Token(#[from] UntrustedToken),
+    Token(#[from] KubernetesTokenRefusal),
     #[error(transparent)]
     Signature(#[from] SignatureError),
 }
@@ -41,7 +41,7 @@ impl EksAuthRefusal {
         let (status, code) = match self {
             Self::Body => (bad, "InvalidRequestException"),
             Self::NoAssociation => (StatusCode::NOT_FOUND, "ResourceNotFoundException"),
-            Self::Token(UntrustedToken::Token(JwtError::Expired)) => (bad, "ExpiredTokenException"),
+            Self::Token(KubernetesTokenRefusal::Token(JwtError::Expired)) => (bad, "ExpiredTokenException"),
             Self::Token(_) | Self::Unbound => (bad, "InvalidTokenException"),
             Self::Signature(SignatureError::ExpiredSessionToken) => {
                 (StatusCode::FORBIDDEN, "ExpiredTokenException")
@@ -115,7 +115,7 @@ fn pod_identity(state: &AwsState, request: &Parts, body: &[u8]) -> Result<Emulat
             "expiration": end(state, session.exp),
         },
     });
-    Ok(reply::json(StatusCode::OK, &told))
+    Ok(reply::json_reply(StatusCode::OK, &told))
 }
 
 /// Returns a time in seconds since 1970, as restJson1 writes it.

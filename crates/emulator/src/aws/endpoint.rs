@@ -22,7 +22,8 @@ impl AwsEndpoint {
 
     /// The endpoints that [`set_faults`](super::AwsEmulator::set_faults) breaks. `GetCallerIdentity` always works, because tests use it to
     /// check credentials.
-    pub const FAULTY: [Self; 4] = [Self::WebIdentity, Self::AssumeRole, Self::PodIdentity, Self::Metadata];
+    pub const FAULT_INJECTABLE: [Self; 4] =
+        [Self::WebIdentity, Self::AssumeRole, Self::PodIdentity, Self::Metadata];
 
     /// Returns the name in flags and in `/emulator/counts`.
     pub const fn name(self) -> &'static str {

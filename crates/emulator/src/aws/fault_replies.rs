@@ -4,7 +4,7 @@
 use http::StatusCode;
 
 use super::endpoint::AwsEndpoint;
-use super::reply::{EmulatorReply, error_reply, html, json_error_reply};
+use super::reply::{EmulatorReply, error_reply, html_reply, json_error_reply};
 use crate::faults::FaultDecision;
 
 /// Returns the response of a fault, in place of the service's own.
@@ -22,7 +22,7 @@ pub(super) fn fault_reply(endpoint: AwsEndpoint, fate: FaultDecision) -> Option<
 /// Returns the response of a rate limit. AWS names no time for a retry.
 fn throttled(endpoint: AwsEndpoint) -> EmulatorReply {
     match endpoint {
-        AwsEndpoint::Metadata => html(StatusCode::SERVICE_UNAVAILABLE, "Too many requests."),
+        AwsEndpoint::Metadata => html_reply(StatusCode::SERVICE_UNAVAILABLE, "Too many requests."),
         AwsEndpoint::PodIdentity => {
             json_error_reply(StatusCode::TOO_MANY_REQUESTS, "ThrottlingException", "Rate exceeded")
         }
@@ -34,8 +34,8 @@ fn failed(endpoint: AwsEndpoint, status: StatusCode, as_html: bool) -> EmulatorR
     let message = "The emulator returns this error because a fault is configured.";
     let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
     match endpoint {
-        AwsEndpoint::Metadata => html(status, message),
-        _ if as_html => html(status, message),
+        AwsEndpoint::Metadata => html_reply(status, message),
+        _ if as_html => html_reply(status, message),
         AwsEndpoint::PodIdentity if is_unavailable => {
             json_error_reply(status, "ServiceUnavailableException", message)
         }

@@ -11,7 +11,7 @@ use http::{Method, StatusCode};
 use serde_json::json;
 
 use super::mint::AwsSession;
-use super::reply::{EmulatorReply, html, reply};
+use super::reply::{EmulatorReply, html_reply, reply};
 use super::role::RoleArnParts;
 use super::state::AwsState;
 
@@ -30,20 +30,20 @@ const CREDENTIALS: &str = "/latest/meta-data/iam/security-credentials/";
 /// Answers a request.
 pub(super) fn answer(state: &AwsState, request: &Parts) -> EmulatorReply {
     if request.headers.contains_key("x-forwarded-for") {
-        return html(StatusCode::FORBIDDEN, "Forbidden.");
+        return html_reply(StatusCode::FORBIDDEN, "Forbidden.");
     }
     match (&request.method, request.uri.path()) {
         (&Method::PUT, "/latest/api/token") => token(state, request),
         (&Method::GET | &Method::HEAD, path) if is_admitted(state, request) => leaf(state, path),
-        (&Method::GET | &Method::HEAD, _) => html(StatusCode::UNAUTHORIZED, "Unauthorized."),
-        _ => html(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed."),
+        (&Method::GET | &Method::HEAD, _) => html_reply(StatusCode::UNAUTHORIZED, "Unauthorized."),
+        _ => html_reply(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed."),
     }
 }
 
 fn token(state: &AwsState, request: &Parts) -> EmulatorReply {
     let stated = request.headers.get(TTL).and_then(|value| value.to_str().ok());
     let ttl = stated.and_then(|text| text.parse().ok()).filter(|ttl| TTLS.contains(ttl));
-    let Some(ttl) = ttl else { return html(StatusCode::BAD_REQUEST, "Bad request.") };
+    let Some(ttl) = ttl else { return html_reply(StatusCode::BAD_REQUEST, "Bad request.") };
     let token = state.mint.metadata_token(state.unix_seconds() + ttl);
     let mut reply = reply(StatusCode::OK, "text/plain", token.expose().clone());
     reply.headers_mut().insert(TTL, HeaderValue::from(ttl));
@@ -69,7 +69,7 @@ fn leaf(state: &AwsState, path: &str) -> EmulatorReply {
         "/latest/meta-data/identity-credentials/ec2/info" => text(identity(state)),
         "/latest/meta-data/placement/region" => text(region.clone()),
         "/latest/meta-data/placement/availability-zone" => text(format!("{region}a")),
-        _ => credentials(state, path).unwrap_or_else(|| html(StatusCode::NOT_FOUND, "Not found.")),
+        _ => credentials(state, path).unwrap_or_else(|| html_reply(StatusCode::NOT_FOUND, "Not found.")),
     }
 }
 

@@ -4,7 +4,7 @@ use http::StatusCode;
 use http::header::HeaderValue;
 use serde_json::{Value, json};
 
-pub(super) use crate::reply::{EmulatorReply, html, read_body, reply};
+pub(super) use crate::reply::{EmulatorReply, html_reply, read_body, reply};
 
 /// The XML namespace of STS.
 const NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
@@ -60,13 +60,13 @@ pub(super) fn error_reply(status: StatusCode, code: &str, message: &str) -> Emul
 }
 
 /// Returns a JSON response of EKS Auth.
-pub(super) fn json(status: StatusCode, body: &Value) -> EmulatorReply {
+pub(super) fn json_reply(status: StatusCode, body: &Value) -> EmulatorReply {
     reply(status, "application/json", body.to_string())
 }
 
 /// Returns an error response of EKS Auth (restJson1: the code is in a header, the message in the body).
 pub(super) fn json_error_reply(status: StatusCode, code: &'static str, message: &str) -> EmulatorReply {
-    let mut reply = json(status, &json!({ "message": message }));
+    let mut reply = json_reply(status, &json!({ "message": message }));
     reply.headers_mut().insert("x-amzn-errortype", HeaderValue::from_static(code));
     reply
 }

@@ -16,18 +16,18 @@ pub struct IamRole {
     /// The `ExternalId` that a signed request must name, if any. Requests with a token name none.
     pub external_id: Option<String>,
     /// The role's `MaxSessionDuration`. IAM's minimum is an hour; here it may be shorter, for tests.
-    pub longest: Duration,
+    pub max_session_duration: Duration,
 }
 
 impl IamRole {
     /// Returns a role that trusts every caller, for sessions of at most an hour.
     pub fn trusting_everyone(arn: &str) -> Self {
-        Self { arn: arn.to_owned(), trusts: None, external_id: None, longest: HOUR }
+        Self { arn: arn.to_owned(), trusts: None, external_id: None, max_session_duration: HOUR }
     }
 
     /// Adds a caller to the role's trust policy. A role with a trust policy trusts only these callers.
     #[must_use]
-    pub fn trusting(mut self, caller: &str) -> Self {
+    pub fn with_trusted_caller(mut self, caller: &str) -> Self {
         self.trusts.get_or_insert_default().insert(caller.to_owned());
         self
     }
@@ -84,8 +84,10 @@ mod tests {
 
     #[test]
     fn a_role_admits_whom_it_trusts_and_by_its_external_id() {
-        let role =
-            IamRole { external_id: Some("x1".into()), ..IamRole::trusting_everyone("r").trusting("a") };
+        let role = IamRole {
+            external_id: Some("x1".into()),
+            ..IamRole::trusting_everyone("r").with_trusted_caller("a")
+        };
         assert!(role.admits("a") && role.admits_signer("a", Some("x1")));
         assert!(!role.admits("b") && !role.admits_signer("b", Some("x1")));
         assert!(!role.admits_signer("a", None) && !role.admits_signer("a", Some("x2")));

@@ -47,16 +47,16 @@ impl AwsEmulator {
         format!("http://{}", self.address)
     }
 
-    /// Sets the faults of every endpoint in [`AwsEndpoint::FAULTY`] from the next request on.
+    /// Sets the faults of every endpoint in [`AwsEndpoint::FAULT_INJECTABLE`] from the next request on.
     pub fn set_faults(&self, faults: &Faults) {
-        for endpoint in AwsEndpoint::FAULTY {
+        for endpoint in AwsEndpoint::FAULT_INJECTABLE {
             self.set_faults_on(endpoint, faults.clone());
         }
     }
 
     /// Sets the faults of one endpoint from the next request on.
     pub fn set_faults_on(&self, endpoint: AwsEndpoint, faults: Faults) {
-        self.cloud.faults.set_faults(endpoint, faults);
+        self.cloud.fault_injector.set_faults(endpoint, faults);
     }
 
     /// Changes [`AwsEmulatorOptions::fractional_expiry`].
@@ -65,7 +65,7 @@ impl AwsEmulator {
     }
 
     /// Adds a role, or replaces the one with its ARN.
-    pub fn set_role(&self, role: IamRole) {
+    pub fn add_or_replace_role(&self, role: IamRole) {
         self.cloud.state.update_settings(|policy| {
             policy.roles.retain(|known| known.arn != role.arn);
             policy.roles.push(role);
@@ -81,7 +81,7 @@ impl AwsEmulator {
     }
 
     /// Returns the request counts of an endpoint.
-    pub fn counts(&self, endpoint: AwsEndpoint) -> EndpointCounts {
+    pub fn endpoint_request_counts(&self, endpoint: AwsEndpoint) -> EndpointCounts {
         self.cloud.state.request_counters.counts(endpoint)
     }
 
@@ -91,7 +91,7 @@ impl AwsEmulator {
     }
 
     /// Returns the claims of a session token, if it is authentic and the session has not ended.
-    pub fn session(&self, token: &str) -> Option<AwsSession> {
+    pub fn session_of_token(&self, token: &str) -> Option<AwsSession> {
         self.cloud.state.mint.read(token, self.cloud.state.unix_seconds()).ok()
     }
 

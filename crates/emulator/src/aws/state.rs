@@ -64,7 +64,7 @@ impl RequestSigner {
 
 /// The reason why a Kubernetes token is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum UntrustedToken {
+pub(super) enum KubernetesTokenRefusal {
     #[error("No OpenIDConnect provider found in your account for the token's issuer")]
     Issuer,
     #[error("Incorrect token audience")]
@@ -98,20 +98,20 @@ impl AwsState {
         &self,
         token: &str,
         audience: Option<&str>,
-    ) -> Result<JwtClaims, UntrustedToken> {
+    ) -> Result<JwtClaims, KubernetesTokenRefusal> {
         // The key that signed the token decides the provider.
-        let mut refusal = UntrustedToken::Issuer;
+        let mut refusal = KubernetesTokenRefusal::Issuer;
         for provider in &self.providers {
             match jwt::verify(token, &provider.keys) {
-                Err(error) => refusal = UntrustedToken::Token(error),
-                Ok(claims) if claims.issuer != provider.issuer => refusal = UntrustedToken::Issuer,
+                Err(error) => refusal = KubernetesTokenRefusal::Token(error),
+                Ok(claims) if claims.issuer != provider.issuer => refusal = KubernetesTokenRefusal::Issuer,
                 Ok(claims) => {
                     claims.check_times(self.unix_seconds())?;
                     let is_for = |aud: &String| {
                         audience.map_or_else(|| provider.audiences.contains(aud), |wanted| aud == wanted)
                     };
                     let is_known = claims.audiences.iter().any(is_for);
-                    return if is_known { Ok(claims) } else { Err(UntrustedToken::Audience) };
+                    return if is_known { Ok(claims) } else { Err(KubernetesTokenRefusal::Audience) };
                 }
             }
         }
@@ -158,7 +158,7 @@ impl AwsState {
     }
 
     /// Returns the role with this ARN, if it exists.
-    pub(super) fn role(&self, arn: &str) -> Option<IamRole> {
+    pub(super) fn role_by_arn(&self, arn: &str) -> Option<IamRole> {
         let policy = self.settings();
         let known = policy.roles.iter().find(|role| role.arn == arn).cloned();
         known.or_else(|| policy.unknown_roles_trust_everyone.then(|| IamRole::trusting_everyone(arn)))

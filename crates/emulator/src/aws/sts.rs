@@ -10,7 +10,7 @@ use super::mint::{AwsSession, SessionCredentials};
 use super::reply::{self, EmulatorReply, element, text_element};
 use super::role::{IamRole, RoleArnParts};
 use super::sigv4::SignatureError;
-use super::state::{AwsState, UntrustedToken};
+use super::state::{AwsState, KubernetesTokenRefusal};
 use crate::jwt::JwtError;
 
 const VERSION: &str = "2011-06-15";
@@ -43,7 +43,7 @@ pub(super) enum AwsStsRefusal {
     #[error("User: {0} is not authorized to perform: sts:AssumeRole on resource: {1}")]
     Denied(String, String),
     #[error(transparent)]
-    Token(#[from] UntrustedToken),
+    Token(#[from] KubernetesTokenRefusal),
     #[error(transparent)]
     Signature(#[from] SignatureError),
 }
@@ -57,7 +57,7 @@ impl AwsStsRefusal {
                 (bad, "ValidationError")
             }
             Self::NotTrusted | Self::Denied(..) => (forbidden, "AccessDenied"),
-            Self::Token(UntrustedToken::Token(JwtError::Expired)) => (bad, "ExpiredTokenException"),
+            Self::Token(KubernetesTokenRefusal::Token(JwtError::Expired)) => (bad, "ExpiredTokenException"),
             Self::Token(_) => (bad, "InvalidIdentityToken"),
             Self::Signature(SignatureError::Missing) => (forbidden, "MissingAuthenticationToken"),
             Self::Signature(SignatureError::Incomplete) => (bad, "IncompleteSignature"),
@@ -164,8 +164,10 @@ fn web_identity(state: &AwsState, form: &StsForm) -> Result<EmulatorReply, AwsSt
     let token = form.checked("WebIdentityToken", |token| (4..=20_000).contains(&token.len()))?;
     let claims = state.verify_token(token, None)?;
     let session = form.session(&claims.subject)?;
-    let role =
-        state.role(arn).filter(|role| role.admits(&claims.subject)).ok_or(AwsStsRefusal::NotTrusted)?;
+    let role = state
+        .role_by_arn(arn)
+        .filter(|role| role.admits(&claims.subject))
+        .ok_or(AwsStsRefusal::NotTrusted)?;
     check_duration(&role, duration)?;
     let issued = state.issue(session, duration);
     let about = text_element("SubjectFromWebIdentityToken", &claims.subject)
@@ -183,7 +185,8 @@ fn assume_role(
     let caller = state.verify_signer("sts", request, body)?;
     let (arn, duration) = (form.role()?, form.duration()?);
     let session = AwsSession { tags: form.tags()?, ..form.session(&caller.arn)? };
-    let role = state.role(arn).filter(|role| role.admits_signer(&caller.arn, form.field("ExternalId")));
+    let role =
+        state.role_by_arn(arn).filter(|role| role.admits_signer(&caller.arn, form.field("ExternalId")));
     let role = role.ok_or_else(|| AwsStsRefusal::Denied(caller.audit_arn(), arn.to_owned()))?;
     check_duration(&role, duration)?;
     if caller.session.is_some() && duration > CHAINED {
@@ -194,7 +197,7 @@ fn assume_role(
 }
 
 fn check_duration(role: &IamRole, duration: Duration) -> Result<(), AwsStsRefusal> {
-    if duration > role.longest { Err(AwsStsRefusal::DurationTooLong) } else { Ok(()) }
+    if duration > role.max_session_duration { Err(AwsStsRefusal::DurationTooLong) } else { Ok(()) }
 }
 
 fn result(state: &AwsState, issued: &SessionCredentials) -> String {

@@ -43,7 +43,7 @@ impl RequestHandler for GoogleCloud {
         let route = GoogleRoute::of(request.method(), request.uri().path());
         let endpoint = route.endpoint();
         let mut visit = self.state.request_counters.start_request(endpoint);
-        let fate = self.gates.decide(endpoint, &self.state.clock).await;
+        let fate = self.gates.delay_and_decide(endpoint, &self.state.clock).await;
         if fate == FaultDecision::Close {
             return Err(CloseConnection);
         }
@@ -66,7 +66,11 @@ impl RequestHandler for GoogleCloud {
 impl GoogleCloud {
     pub(super) fn new(options: GoogleEmulatorOptions, clock: Clock) -> Result<Self, KeyError> {
         Ok(Self {
-            gates: FaultInjector::new(&GoogleEndpoint::ALL, &GoogleEndpoint::FAULTY, &options.faults),
+            gates: FaultInjector::new(
+                &GoogleEndpoint::ALL,
+                &GoogleEndpoint::FAULT_INJECTABLE,
+                &options.faults,
+            ),
             metadata: MetadataServer::new(&options.machine),
             state: GoogleState::new(options, clock)?,
         })
@@ -75,11 +79,17 @@ impl GoogleCloud {
     async fn serve(&self, route: GoogleRoute, request: Request<Incoming>) -> EmulatorReply {
         let state = &self.state;
         match route {
-            GoogleRoute::Exchange => services::exchange(state, request).await,
-            GoogleRoute::AccessToken(account) => services::access_token_for(state, &account, request).await,
-            GoogleRoute::GenerateIdToken(account) => services::id_token_for(state, &account, request).await,
-            GoogleRoute::Keys => services::published_keys(state).await,
-            GoogleRoute::TokenInfo => services::token_info(state, request.uri().query().unwrap_or_default()),
+            GoogleRoute::Exchange => services::handle_exchange(state, request).await,
+            GoogleRoute::GenerateAccessToken(account) => {
+                services::handle_generate_access_token(state, &account, request).await
+            }
+            GoogleRoute::GenerateIdToken(account) => {
+                services::handle_generate_id_token(state, &account, request).await
+            }
+            GoogleRoute::Keys => services::published_keys_reply(state).await,
+            GoogleRoute::TokenInfo => {
+                services::token_info_reply(state, request.uri().query().unwrap_or_default())
+            }
             GoogleRoute::Metadata => self.metadata.answer(state, &request).await,
         }
     }
@@ -91,13 +101,13 @@ impl GoogleCloud {
                               "faulted": counts.faulted, "in_flight": counts.in_flight, "peak": counts.peak});
             (endpoint.name().to_owned(), told)
         });
-        let impersonations = self.state.impersonations.all().into_iter().map(
+        let impersonations = self.state.impersonation_counts.all().into_iter().map(
             |((subject, account), tokens)| json!({"subject": subject, "account": account, "tokens": tokens}),
         );
         let told = json!({"endpoints": endpoints.collect::<serde_json::Map<_, _>>(),
-                          "exchanges": self.state.exchanges.all(),
+                          "exchanges": self.state.exchange_counts.all(),
                           "impersonations": impersonations.collect::<Vec<_>>()});
-        reply::json(StatusCode::OK, &told)
+        reply::json_reply(StatusCode::OK, &told)
     }
 }
 
@@ -107,28 +117,28 @@ impl GoogleCloud {
         self.gates.set_faults(endpoint, faults);
     }
 
-    pub(super) fn set_token_lifetime(&self, lifetime: Duration) {
-        self.state.set_token_lifetime(lifetime);
+    pub(super) fn set_max_token_lifetime(&self, lifetime: Duration) {
+        self.state.set_max_token_lifetime(lifetime);
     }
 
     pub(super) fn set_impersonation(&self, impersonation: ImpersonationPolicy) {
         self.state.set_impersonation(impersonation);
     }
 
-    pub(super) fn set_attribute(&self, name: &str, value: &str) {
-        self.metadata.set_attribute(name, value);
+    pub(super) fn set_instance_attribute(&self, name: &str, value: &str) {
+        self.metadata.set_instance_attribute(name, value);
     }
 
-    pub(super) fn counts(&self, endpoint: GoogleEndpoint) -> EndpointCounts {
+    pub(super) fn endpoint_request_counts(&self, endpoint: GoogleEndpoint) -> EndpointCounts {
         self.state.request_counters.counts(endpoint)
     }
 
-    pub(super) fn exchanges(&self) -> BTreeMap<String, u64> {
-        self.state.exchanges.all()
+    pub(super) fn exchange_counts(&self) -> BTreeMap<String, u64> {
+        self.state.exchange_counts.all()
     }
 
-    pub(super) fn impersonations(&self) -> BTreeMap<(String, String), u64> {
-        self.state.impersonations.all()
+    pub(super) fn impersonation_counts(&self) -> BTreeMap<(String, String), u64> {
+        self.state.impersonation_counts.all()
     }
 
     pub(super) fn read_access_token(&self, token: &str) -> Option<EmulatedAccessToken> {

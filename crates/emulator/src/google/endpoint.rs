@@ -24,7 +24,8 @@ impl GoogleEndpoint {
 
     /// The endpoints that [`set_faults`](super::GoogleEmulator::set_faults) breaks. The other two always work, because tests use them to
     /// check tokens.
-    pub const FAULTY: [Self; 4] = [Self::Exchange, Self::AccessToken, Self::IdToken, Self::Metadata];
+    pub const FAULT_INJECTABLE: [Self; 4] =
+        [Self::Exchange, Self::AccessToken, Self::IdToken, Self::Metadata];
 
     /// Returns the name in flags and in `/emulator/counts`.
     pub const fn name(self) -> &'static str {

@@ -13,7 +13,7 @@ pub(super) fn fault_reply(endpoint: GoogleEndpoint, fate: FaultDecision) -> Opti
     let reply = match fate {
         FaultDecision::Answer | FaultDecision::Truncate | FaultDecision::Close => return None,
         FaultDecision::Throttle(wait) if metadata => {
-            reply::throttled(reply::html(StatusCode::TOO_MANY_REQUESTS, "Too many requests."), wait)
+            reply::throttled(reply::html_reply(StatusCode::TOO_MANY_REQUESTS, "Too many requests."), wait)
         }
         FaultDecision::Throttle(wait) => {
             let told =
@@ -23,9 +23,9 @@ pub(super) fn fault_reply(endpoint: GoogleEndpoint, fate: FaultDecision) -> Opti
         FaultDecision::Fail { status, html } => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             if html || metadata {
-                reply::html(status, "The emulator returns this error because a fault is configured.")
+                reply::html_reply(status, "The emulator returns this error because a fault is configured.")
             } else {
-                reply::failure(status)
+                reply::server_error_reply(status)
             }
         }
     };

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::impersonation::ImpersonationPolicy;
 use super::reply::{EmulatorReply, api_error};
-use super::token::{CLOUD_PLATFORM, EmulatedAccessToken};
+use super::token::{CLOUD_PLATFORM_SCOPE, EmulatedAccessToken};
 
 /// A caller's token needs this scope or the cloud-platform scope.
 const IAM_SCOPE: &str = "https://www.googleapis.com/auth/iam";
@@ -43,7 +43,7 @@ pub(super) enum IamCredentialsRefusal {
     #[error("lifetime must be a number of seconds such as 3600s, above 0 and at most {0}s")]
     Lifetime(u64),
     #[error("delegates must have the form projects/-/serviceAccounts/EMAIL")]
-    Delegates,
+    MalformedDelegates,
 }
 
 impl IamCredentialsRefusal {
@@ -95,11 +95,11 @@ pub(super) fn parse_body<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Ia
 }
 
 /// Checks the caller's token before anything else.
-pub(super) fn authenticate(
+pub(super) fn check_token_scopes(
     token: Option<EmulatedAccessToken>,
 ) -> Result<EmulatedAccessToken, IamCredentialsRefusal> {
     let token = token.ok_or(IamCredentialsRefusal::Unauthenticated)?;
-    if token.allows(CLOUD_PLATFORM) || token.allows(IAM_SCOPE) {
+    if token.allows(CLOUD_PLATFORM_SCOPE) || token.allows(IAM_SCOPE) {
         Ok(token)
     } else {
         Err(IamCredentialsRefusal::Scope)
@@ -108,7 +108,7 @@ pub(super) fn authenticate(
 
 impl AccessTokenRequest {
     /// Checks the request and returns the scopes and the lifetime of the token.
-    pub(super) fn check(
+    pub(super) fn authorize(
         self,
         caller: &EmulatedAccessToken,
         account: &str,
@@ -129,7 +129,7 @@ impl AccessTokenRequest {
 
 impl IdTokenRequest {
     /// Checks whether the token may be issued.
-    pub(super) fn check(
+    pub(super) fn authorize(
         &self,
         caller: &EmulatedAccessToken,
         account: &str,
@@ -167,8 +167,9 @@ fn allow(
 ) -> Result<(), IamCredentialsRefusal> {
     let mut from = caller.account.as_deref().unwrap_or(&caller.sub);
     for delegate in delegates {
-        let to =
-            delegate.strip_prefix("projects/-/serviceAccounts/").ok_or(IamCredentialsRefusal::Delegates)?;
+        let to = delegate
+            .strip_prefix("projects/-/serviceAccounts/")
+            .ok_or(IamCredentialsRefusal::MalformedDelegates)?;
         if !policy.allows(from, to) {
             return Err(IamCredentialsRefusal::Denied(permission));
         }

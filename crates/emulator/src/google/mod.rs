@@ -27,7 +27,7 @@ mod token;
 pub use crate::request_counters::EndpointCounts;
 pub use endpoint::GoogleEndpoint;
 pub use impersonation::ImpersonationPolicy;
-pub use metadata::{CONCEALED_MARKER, GceMachine};
+pub use metadata::{GceMachine, SECRET_VALUE_MARKER};
 pub use options::GoogleEmulatorOptions;
 pub use provider::WorkloadIdentityProvider;
 pub use running::{GoogleEmulator, start};

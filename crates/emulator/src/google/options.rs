@@ -24,10 +24,10 @@ pub struct GoogleEmulatorOptions {
     /// The initial faults; see [`set_faults`](super::GoogleEmulator::set_faults).
     pub faults: Faults,
     /// The longest lifetime of a token, whatever lifetime is requested. Google's is one hour.
-    pub token_lifetime: Duration,
+    pub max_token_lifetime: Duration,
     /// True if access tokens may have a lifetime of up to twelve hours instead of one (the organisation policy
     /// `iam.allowServiceAccountCredentialLifetimeExtension`).
-    pub long_lifetimes: bool,
+    pub allows_long_token_lifetimes: bool,
     /// The RSA key that signs identity tokens. With `None`, the first request creates the key, which takes some tenths of a second; tests
     /// without identity tokens save that time.
     pub identity_key: Option<Arc<SigningKey>>,
@@ -41,8 +41,8 @@ impl Default for GoogleEmulatorOptions {
             impersonation: ImpersonationPolicy::default(),
             machine: GceMachine::default(),
             faults: Faults::default(),
-            token_lifetime: Duration::from_secs(3600),
-            long_lifetimes: false,
+            max_token_lifetime: Duration::from_secs(3600),
+            allows_long_token_lifetimes: false,
             identity_key: None,
         }
     }

@@ -7,25 +7,25 @@ use http::header::{self, HeaderValue};
 use serde_json::{Value, json};
 
 use crate::reply::RequestBodyError;
-pub(super) use crate::reply::{EmulatorReply, html, is_form, read_body, reply};
+pub(super) use crate::reply::{EmulatorReply, html_reply, is_form, read_body, reply};
 
 /// Returns a JSON response with the content type of Google's APIs.
-pub(super) fn json(status: StatusCode, body: &Value) -> EmulatorReply {
+pub(super) fn json_reply(status: StatusCode, body: &Value) -> EmulatorReply {
     reply(status, "application/json; charset=UTF-8", body.to_string())
 }
 
 /// Returns an error response of an API (google.rpc.Status over HTTP, cloud.google.com/apis/design/errors).
 pub(super) fn api_error(status: StatusCode, name: &str, message: &str) -> EmulatorReply {
-    json(status, &json!({"error": {"code": status.as_u16(), "message": message, "status": name}}))
+    json_reply(status, &json!({"error": {"code": status.as_u16(), "message": message, "status": name}}))
 }
 
 /// Returns an error response of a token endpoint (RFC 6749 section 5.2).
 pub(super) fn oauth_error(status: StatusCode, error: &str, description: &str) -> EmulatorReply {
-    json(status, &json!({"error": error, "error_description": description}))
+    json_reply(status, &json!({"error": error, "error_description": description}))
 }
 
 /// Returns the response of a broken service, in the format of an API.
-pub(super) fn failure(status: StatusCode) -> EmulatorReply {
+pub(super) fn server_error_reply(status: StatusCode) -> EmulatorReply {
     let name = if status == StatusCode::SERVICE_UNAVAILABLE { "UNAVAILABLE" } else { "INTERNAL" };
     api_error(status, name, "The emulator returns this error because a fault is configured.")
 }

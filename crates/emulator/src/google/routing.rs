@@ -9,7 +9,7 @@ use super::metadata::percent_decoded;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum GoogleRoute {
     Exchange,
-    AccessToken(String),
+    GenerateAccessToken(String),
     GenerateIdToken(String),
     Keys,
     TokenInfo,
@@ -34,7 +34,7 @@ impl GoogleRoute {
         let last = percent_decoded(last);
         let (account, method) = last.rsplit_once(':').filter(|(account, _)| !account.contains('/'))?;
         match method {
-            "generateAccessToken" => Some(Self::AccessToken(account.to_owned())),
+            "generateAccessToken" => Some(Self::GenerateAccessToken(account.to_owned())),
             "generateIdToken" => Some(Self::GenerateIdToken(account.to_owned())),
             _ => None,
         }
@@ -43,7 +43,7 @@ impl GoogleRoute {
     pub(super) fn endpoint(&self) -> GoogleEndpoint {
         match self {
             Self::Exchange => GoogleEndpoint::Exchange,
-            Self::AccessToken(_) => GoogleEndpoint::AccessToken,
+            Self::GenerateAccessToken(_) => GoogleEndpoint::AccessToken,
             Self::GenerateIdToken(_) => GoogleEndpoint::IdToken,
             Self::Keys => GoogleEndpoint::Keys,
             Self::TokenInfo => GoogleEndpoint::TokenInfo,

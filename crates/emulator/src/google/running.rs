@@ -50,7 +50,7 @@ impl GoogleEmulator {
 
     /// Sets the faults of the exchange, both kinds of impersonation and the metadata server from the next request on.
     pub fn set_faults(&self, faults: &Faults) {
-        for endpoint in GoogleEndpoint::FAULTY {
+        for endpoint in GoogleEndpoint::FAULT_INJECTABLE {
             self.set_faults_on(endpoint, faults.clone());
         }
     }
@@ -60,9 +60,9 @@ impl GoogleEmulator {
         self.cloud.set_faults(endpoint, faults);
     }
 
-    /// Changes [`GoogleEmulatorOptions::token_lifetime`] for new tokens.
-    pub fn set_token_lifetime(&self, lifetime: Duration) {
-        self.cloud.set_token_lifetime(lifetime);
+    /// Changes [`GoogleEmulatorOptions::max_token_lifetime`] for new tokens.
+    pub fn set_max_token_lifetime(&self, lifetime: Duration) {
+        self.cloud.set_max_token_lifetime(lifetime);
     }
 
     /// Changes the allowed impersonations.
@@ -71,23 +71,23 @@ impl GoogleEmulator {
     }
 
     /// Sets an attribute of the machine, as an operator does. Clients that wait for a change get their response.
-    pub fn set_attribute(&self, name: &str, value: &str) {
-        self.cloud.set_attribute(name, value);
+    pub fn set_instance_attribute(&self, name: &str, value: &str) {
+        self.cloud.set_instance_attribute(name, value);
     }
 
     /// Returns the request counts of an endpoint.
-    pub fn counts(&self, endpoint: GoogleEndpoint) -> EndpointCounts {
-        self.cloud.counts(endpoint)
+    pub fn endpoint_request_counts(&self, endpoint: GoogleEndpoint) -> EndpointCounts {
+        self.cloud.endpoint_request_counts(endpoint)
     }
 
     /// Returns the number of successful exchanges per Kubernetes subject.
-    pub fn exchanges(&self) -> BTreeMap<String, u64> {
-        self.cloud.exchanges()
+    pub fn exchange_counts(&self) -> BTreeMap<String, u64> {
+        self.cloud.exchange_counts()
     }
 
     /// Returns the number of issued tokens per Kubernetes subject and impersonated service account.
-    pub fn impersonations(&self) -> BTreeMap<(String, String), u64> {
-        self.cloud.impersonations()
+    pub fn impersonation_counts(&self) -> BTreeMap<(String, String), u64> {
+        self.cloud.impersonation_counts()
     }
 
     /// Returns the claims of an access token, if it is authentic and has not expired.

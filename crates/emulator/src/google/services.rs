@@ -11,7 +11,7 @@ use super::state::GoogleState;
 use super::token::EmulatedAccessToken;
 use super::{iam_credentials, sts};
 
-pub(super) async fn exchange(state: &GoogleState, request: Request<Incoming>) -> EmulatorReply {
+pub(super) async fn handle_exchange(state: &GoogleState, request: Request<Incoming>) -> EmulatorReply {
     if !reply::is_form(&request) {
         return sts::GoogleStsRefusal::NotForm.reply();
     }
@@ -19,15 +19,15 @@ pub(super) async fn exchange(state: &GoogleState, request: Request<Incoming>) ->
         Ok(body) => body,
         Err(unread) => return unread.reply(),
     };
-    match sts::exchange(&body, &state.providers, state.unix_seconds()) {
+    match sts::decide_exchange(&body, &state.providers, state.unix_seconds()) {
         Ok(granted) => federated(state, granted),
         Err(refused) => refused.reply(),
     }
 }
 
 fn federated(state: &GoogleState, granted: sts::GrantedExchange) -> EmulatorReply {
-    state.exchanges.increment(granted.subject.clone());
-    let lifetime = state.settings().token_lifetime;
+    state.exchange_counts.increment(granted.subject.clone());
+    let lifetime = state.settings().max_token_lifetime;
     let token = EmulatedAccessToken {
         sub: granted.subject,
         account: None,
@@ -38,10 +38,10 @@ fn federated(state: &GoogleState, granted: sts::GrantedExchange) -> EmulatorRepl
     };
     let body = json!({"access_token": state.issue(token), "issued_token_type": sts::ACCESS_TOKEN_TYPE,
                       "token_type": "Bearer", "expires_in": lifetime.as_secs()});
-    reply::json(StatusCode::OK, &body)
+    reply::json_reply(StatusCode::OK, &body)
 }
 
-pub(super) async fn access_token_for(
+pub(super) async fn handle_generate_access_token(
     state: &GoogleState,
     account: &str,
     request: Request<Incoming>,
@@ -60,19 +60,20 @@ fn impersonate(
     caller: Option<EmulatedAccessToken>,
     body: &[u8],
 ) -> Result<EmulatorReply, iam_credentials::IamCredentialsRefusal> {
-    let caller = iam_credentials::authenticate(caller)?;
+    let caller = iam_credentials::check_token_scopes(caller)?;
     let policy = state.settings();
     let wanted: iam_credentials::AccessTokenRequest = iam_credentials::parse_body(body)?;
-    let (scopes, lifetime) = wanted.check(&caller, account, &policy.impersonation, state.long_lifetimes)?;
-    state.impersonations.increment((caller.sub.clone(), account.to_owned()));
-    let lifetime = lifetime.min(policy.token_lifetime);
-    let token = state.service_account_token(caller.sub, account, scopes, lifetime);
+    let (scopes, lifetime) =
+        wanted.authorize(&caller, account, &policy.impersonation, state.allows_long_token_lifetimes)?;
+    state.impersonation_counts.increment((caller.sub.clone(), account.to_owned()));
+    let lifetime = lifetime.min(policy.max_token_lifetime);
+    let token = state.issue_service_account_token(caller.sub, account, scopes, lifetime);
     let end = jiff::Timestamp::try_from(state.clock.wall_time() + lifetime).unwrap_or(jiff::Timestamp::MAX);
     let body = json!({"accessToken": token, "expireTime": end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
-    Ok(reply::json(StatusCode::OK, &body))
+    Ok(reply::json_reply(StatusCode::OK, &body))
 }
 
-pub(super) async fn id_token_for(
+pub(super) async fn handle_generate_id_token(
     state: &GoogleState,
     account: &str,
     request: Request<Incoming>,
@@ -84,8 +85,8 @@ pub(super) async fn id_token_for(
     };
     match identify(state, account, caller, &body) {
         Ok(claims) => match state.sign_claims(&claims).await {
-            Ok(token) => reply::json(StatusCode::OK, &json!({ "token": token })),
-            Err(_) => reply::failure(StatusCode::INTERNAL_SERVER_ERROR),
+            Ok(token) => reply::json_reply(StatusCode::OK, &json!({ "token": token })),
+            Err(_) => reply::server_error_reply(StatusCode::INTERNAL_SERVER_ERROR),
         },
         Err(refused) => refused.reply(),
     }
@@ -98,23 +99,23 @@ fn identify(
     caller: Option<EmulatedAccessToken>,
     body: &[u8],
 ) -> Result<Value, iam_credentials::IamCredentialsRefusal> {
-    let caller = iam_credentials::authenticate(caller)?;
+    let caller = iam_credentials::check_token_scopes(caller)?;
     let policy = state.settings();
     let wanted: iam_credentials::IdTokenRequest = iam_credentials::parse_body(body)?;
-    wanted.check(&caller, account, &policy.impersonation)?;
-    state.impersonations.increment((caller.sub.clone(), account.to_owned()));
-    Ok(wanted.claims(account, state.unix_seconds(), policy.token_lifetime))
+    wanted.authorize(&caller, account, &policy.impersonation)?;
+    state.impersonation_counts.increment((caller.sub.clone(), account.to_owned()));
+    Ok(wanted.claims(account, state.unix_seconds(), policy.max_token_lifetime))
 }
 
-pub(super) async fn published_keys(state: &GoogleState) -> EmulatorReply {
-    match state.key().await {
-        Ok(key) => reply::json(StatusCode::OK, &key.jwks()),
-        Err(_) => reply::failure(StatusCode::INTERNAL_SERVER_ERROR),
+pub(super) async fn published_keys_reply(state: &GoogleState) -> EmulatorReply {
+    match state.identity_signing_key().await {
+        Ok(key) => reply::json_reply(StatusCode::OK, &key.jwks()),
+        Err(_) => reply::server_error_reply(StatusCode::INTERNAL_SERVER_ERROR),
     }
 }
 
 /// Returns the response of `oauth2.googleapis.com/tokeninfo` about an access token, with its owner.
-pub(super) fn token_info(state: &GoogleState, query: &str) -> EmulatorReply {
+pub(super) fn token_info_reply(state: &GoogleState, query: &str) -> EmulatorReply {
     let given = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "access_token");
     let Some(token) = given.and_then(|(_, token)| state.read_access_token(&token)) else {
         return oauth_error(
@@ -138,7 +139,7 @@ pub(super) fn token_info(state: &GoogleState, query: &str) -> EmulatorReply {
     if let Some(principal) = token.principal {
         info["sub"] = principal.into();
     }
-    reply::json(StatusCode::OK, &info)
+    reply::json_reply(StatusCode::OK, &info)
 }
 
 /// Returns the caller from the `Authorization` header.

@@ -27,11 +27,11 @@ pub(super) struct GoogleState {
     pub(super) clock: Clock,
     pub(super) request_counters: RequestCounters<GoogleEndpoint>,
     /// The number of successful exchanges per Kubernetes subject.
-    pub(super) exchanges: NameCounter<String>,
+    pub(super) exchange_counts: NameCounter<String>,
     /// The number of issued tokens per Kubernetes subject and account.
-    pub(super) impersonations: NameCounter<(String, String)>,
+    pub(super) impersonation_counts: NameCounter<(String, String)>,
     pub(super) providers: Vec<WorkloadIdentityProvider>,
-    pub(super) long_lifetimes: bool,
+    pub(super) allows_long_token_lifetimes: bool,
     /// The signing key. The first request that needs it creates it, and the others wait.
     key: OnceCell<Arc<SigningKey>>,
     mint: AccessTokenIssuer,
@@ -41,7 +41,7 @@ pub(super) struct GoogleState {
 /// The settings that a test may change while the emulator runs.
 #[derive(Clone, Debug)]
 pub(super) struct GoogleSettings {
-    pub(super) token_lifetime: Duration,
+    pub(super) max_token_lifetime: Duration,
     pub(super) impersonation: ImpersonationPolicy,
 }
 
@@ -50,14 +50,14 @@ impl GoogleState {
         Ok(Self {
             clock,
             request_counters: RequestCounters::default(),
-            exchanges: NameCounter::new(OTHERS.to_owned()),
-            impersonations: NameCounter::new((OTHERS.to_owned(), OTHERS.to_owned())),
+            exchange_counts: NameCounter::new(OTHERS.to_owned()),
+            impersonation_counts: NameCounter::new((OTHERS.to_owned(), OTHERS.to_owned())),
             providers: options.providers,
-            long_lifetimes: options.long_lifetimes,
+            allows_long_token_lifetimes: options.allows_long_token_lifetimes,
             key: OnceCell::new_with(options.identity_key),
             mint: AccessTokenIssuer::new()?,
             policy: Mutex::new(GoogleSettings {
-                token_lifetime: options.token_lifetime,
+                max_token_lifetime: options.max_token_lifetime,
                 impersonation: options.impersonation,
             }),
         })
@@ -74,7 +74,7 @@ impl GoogleState {
     }
 
     /// Returns a token that acts as a service account.
-    pub(super) fn service_account_token(
+    pub(super) fn issue_service_account_token(
         &self,
         sub: String,
         account: &str,
@@ -94,11 +94,11 @@ impl GoogleState {
 
     /// Signs an identity token with the published key.
     pub(super) async fn sign_claims(&self, claims: &Value) -> Result<String, KeyError> {
-        let key = self.key().await?;
+        let key = self.identity_signing_key().await?;
         jwt::sign(key, &json!({"alg": key.algorithm().name(), "kid": key.id(), "typ": "JWT"}), claims)
     }
 
-    pub(super) async fn key(&self) -> Result<&SigningKey, KeyError> {
+    pub(super) async fn identity_signing_key(&self) -> Result<&SigningKey, KeyError> {
         let made = self.key.get_or_try_init(async || {
             let making = tokio::task::spawn_blocking(|| SigningKey::generate(Algorithm::Rs256));
             making.await.map_err(|_| KeyError::Library)?.map(Arc::new)
@@ -110,8 +110,8 @@ impl GoogleState {
         jwt::unix_seconds(self.clock.wall_time())
     }
 
-    pub(super) fn token_lifetime(&self) -> Duration {
-        self.settings().token_lifetime
+    pub(super) fn max_token_lifetime(&self) -> Duration {
+        self.settings().max_token_lifetime
     }
 
     pub(super) fn expiry_after(&self, lifetime: Duration) -> u64 {
@@ -122,8 +122,8 @@ impl GoogleState {
         self.lock().clone()
     }
 
-    pub(super) fn set_token_lifetime(&self, lifetime: Duration) {
-        self.lock().token_lifetime = lifetime;
+    pub(super) fn set_max_token_lifetime(&self, lifetime: Duration) {
+        self.lock().max_token_lifetime = lifetime;
     }
 
     pub(super) fn set_impersonation(&self, impersonation: ImpersonationPolicy) {

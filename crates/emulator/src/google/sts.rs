@@ -57,7 +57,7 @@ pub(super) enum GoogleStsRefusal {
     #[error("subject_token_type must be the type of a JWT or of an ID token")]
     SubjectType,
     #[error("audience names an unknown workload identity provider")]
-    Target,
+    UnknownProvider,
     #[error("the token's issuer is not the provider's issuer")]
     Issuer,
     #[error("the provider allows none of the token's audiences")]
@@ -75,7 +75,7 @@ impl GoogleStsRefusal {
             Self::NotForm | Self::Missing(_) | Self::Repeated(_) | Self::Options => "invalid_request",
             Self::RequestedType | Self::SubjectType => "invalid_request",
             Self::GrantType => "unsupported_grant_type",
-            Self::Target => "invalid_target",
+            Self::UnknownProvider => "invalid_target",
             Self::Issuer | Self::Audience | Self::SubjectLength | Self::Token(_) => "invalid_grant",
         }
     }
@@ -86,7 +86,7 @@ impl GoogleStsRefusal {
 }
 
 /// Decides about an exchange at `now`, in seconds since 1970.
-pub(super) fn exchange(
+pub(super) fn decide_exchange(
     form: &[u8],
     providers: &[WorkloadIdentityProvider],
     now: u64,
@@ -97,7 +97,8 @@ pub(super) fn exchange(
     form.expect("subject_token_type", &SUBJECT_TYPES, GoogleStsRefusal::SubjectType)?;
     form.check_options()?;
     let audience = form.required("audience")?;
-    let provider = providers.iter().find(|each| each.name == audience).ok_or(GoogleStsRefusal::Target)?;
+    let provider =
+        providers.iter().find(|each| each.name == audience).ok_or(GoogleStsRefusal::UnknownProvider)?;
     let subject = provider.subject(form.required("subject_token")?, now)?;
     let scopes: Vec<_> = form.required("scope")?.split_ascii_whitespace().map(str::to_owned).collect();
     Ok(GrantedExchange { principal: provider.principal(&subject), subject, scopes })

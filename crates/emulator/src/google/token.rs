@@ -43,12 +43,12 @@ impl EmulatedAccessToken {
 
     /// Returns whether the token allows `scope`. The cloud-platform scope allows everything.
     pub(crate) fn allows(&self, scope: &str) -> bool {
-        self.scopes.iter().any(|own| own == scope || own == CLOUD_PLATFORM)
+        self.scopes.iter().any(|own| own == scope || own == CLOUD_PLATFORM_SCOPE)
     }
 }
 
 /// The scope that includes all of Google Cloud.
-pub(crate) const CLOUD_PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
+pub(crate) const CLOUD_PLATFORM_SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
 /// Issues and reads access tokens.
 #[derive(Debug)]

@@ -76,7 +76,7 @@ pub(crate) async fn start_with(change: impl FnOnce(&mut GoogleEmulatorOptions)) 
 impl Google {
     /// The claims of a good token of `reef/NAME`.
     pub(crate) fn claims(&self, name: &str) -> Value {
-        let workload = Workload::service_account("reef", name).in_pod("pod-1").on_node("node-1");
+        let workload = Workload::for_service_account("reef", name).in_pod("pod-1").on_node("node-1");
         self.issuer.claims(&workload, &[AUDIENCE], Duration::from_secs(3600), self.clock.wall_time())
     }
 

@@ -10,17 +10,17 @@ use super::head::{self, Head, HeadError};
 /// The index of a connection in the table, with a number that is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionToken {
-    pub(super) place: u32,
+    pub(super) table_index: u32,
     pub(super) number: u32,
 }
 
 impl ConnectionToken {
     pub(super) fn bits(self) -> u64 {
-        u64::from(self.number) << 32 | u64::from(self.place)
+        u64::from(self.number) << 32 | u64::from(self.table_index)
     }
 
     pub(super) fn from_bits(bits: u64) -> Self {
-        Self { place: bits as u32, number: (bits >> 32) as u32 }
+        Self { table_index: bits as u32, number: (bits >> 32) as u32 }
     }
 }
 
@@ -41,7 +41,7 @@ pub(super) struct FaultConnection {
     unwritten: Option<(Arc<[u8]>, usize)>,
     pub(super) closes: bool,
     /// The number of requests so far.
-    pub(super) requests: u32,
+    pub(super) request_count: u32,
     /// The time at which the connection is set up.
     pub(super) ready_at: NanosSinceStart,
     /// The time of the last response, or of the start.
@@ -69,7 +69,7 @@ impl FaultConnection {
             is_busy: false,
             unwritten: None,
             closes: false,
-            requests: 0,
+            request_count: 0,
             ready_at: ready,
             last_active: now,
         }

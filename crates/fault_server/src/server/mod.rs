@@ -83,7 +83,7 @@ struct DnsResponder {
 
 impl DnsResponder {
     fn bind(options: &FaultServerOptions) -> io::Result<Option<Self>> {
-        let Some((address, plant)) = options.dns() else { return Ok(None) };
+        let Some((address, plant)) = options.dns_address_and_fault() else { return Ok(None) };
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
@@ -104,7 +104,7 @@ impl Server {
         let (poller, clock) = (FaultServerPoller::new()?, Clock::system());
         poller.watch_level_triggered(&listener, LISTENER_TOKEN)?;
         names.as_ref().map_or(Ok(()), |names| poller.watch_level_triggered(&names.socket, DNS_TOKEN))?;
-        let computes = options.plant("cpu").is_some();
+        let computes = options.fault_named("cpu").is_some();
         let computer = computes.then(|| ComputeThread::start(poller.waker(), stop.clone())).transpose()?;
         let service = u64::try_from(options.service_time.as_nanos()).unwrap_or(NanosSinceStart::MAX / 2);
         Ok(Self {
@@ -116,14 +116,14 @@ impl Server {
             is_accepting: true,
             names,
             rules: ConnectionRules::new(options),
-            model: FaultModel::new(&options.plants, service, options.seed),
+            model: FaultModel::new(&options.planted_faults, service, options.seed),
             computer,
             agenda: EventQueue::default(),
             is_catching_up: false,
             connections: Slab::new(),
             number: 0,
             paid_until: 0,
-            answers: ResponseCache::new(options.body()),
+            answers: ResponseCache::new(options.effective_body_bytes()),
             room: vec![0; ROOM].into(),
         })
     }
@@ -194,7 +194,7 @@ impl Server {
     }
 
     fn connection(&mut self, token: ConnectionToken) -> Option<&mut FaultConnection> {
-        let connection = self.connections.get_mut(token.place as usize)?;
+        let connection = self.connections.get_mut(token.table_index as usize)?;
         (connection.number == token.number).then_some(connection)
     }
 
@@ -253,7 +253,7 @@ impl Server {
         self.paid_until = self.paid_until.max(now) + self.rules.connect_cost;
         self.number = self.number.wrapping_add(1);
         let entry = self.connections.vacant_entry();
-        let token = ConnectionToken { place: entry.key() as u32, number: self.number };
+        let token = ConnectionToken { table_index: entry.key() as u32, number: self.number };
         let connection = FaultConnection::new(socket, self.number, now, self.paid_until);
         let is_watched = self.poller.watch(&connection.socket, token.bits()).is_ok();
         entry.insert(connection);
@@ -267,7 +267,7 @@ impl Server {
 
     fn close(&mut self, token: ConnectionToken) {
         if self.connection(token).is_some() {
-            drop(self.connections.remove(token.place as usize));
+            drop(self.connections.remove(token.table_index as usize));
             self.resume_accepting();
         }
     }
@@ -304,7 +304,7 @@ impl Server {
     /// Takes the waiting requests, one after another.
     fn take_requests(&mut self, token: ConnectionToken) {
         for _ in 0..REQUESTS {
-            let Some(connection) = self.connections.get_mut(token.place as usize) else { return };
+            let Some(connection) = self.connections.get_mut(token.table_index as usize) else { return };
             let waits = connection.is_busy || connection.closes || !connection.is_written();
             if connection.number != token.number || waits {
                 return;
@@ -323,8 +323,8 @@ impl Server {
     fn arrived(&mut self, token: ConnectionToken, head: &Head) {
         let after = self.rules.max_requests;
         let Some(connection) = self.connection(token) else { return };
-        connection.requests = connection.requests.saturating_add(1);
-        if after.is_some_and(|after| connection.requests > after) {
+        connection.request_count = connection.request_count.saturating_add(1);
+        if after.is_some_and(|after| connection.request_count > after) {
             return self.close(token);
         }
         // The busy flag comes first, because the next step may look for more input on this connection.
@@ -365,7 +365,7 @@ impl Server {
         let Some(connection) = self.connection(flight.connection) else { return };
         let (server, is_head, closes) = (flight.progress.server, flight.is_head, connection.closes);
         // The response does not announce the close, which causes the keep-alive race.
-        connection.closes |= is_early && after.is_some_and(|after| connection.requests >= after);
+        connection.closes |= is_early && after.is_some_and(|after| connection.request_count >= after);
         let answer = self.answers.answer(ResponseKey { status, server, is_head, closes });
         self.send(at, flight.connection, answer);
     }

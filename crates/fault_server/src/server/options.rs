@@ -11,7 +11,7 @@ pub struct FaultServerOptions {
     /// The address to listen on; port 0 takes a free port.
     pub listen: SocketAddr,
     /// The faults, in the order in which requests meet them.
-    pub plants: Vec<PlantedFault>,
+    pub planted_faults: Vec<PlantedFault>,
     /// The service time of every request before the faults.
     pub service_time: std::time::Duration,
     /// The size of a body in bytes, unless a fault sets it.
@@ -21,23 +21,23 @@ pub struct FaultServerOptions {
 }
 
 impl FaultServerOptions {
-    pub(super) fn plant(&self, name: &str) -> Option<&PlantedFault> {
-        self.plants.iter().find(|plant| plant.kind.name == name)
+    pub(super) fn fault_named(&self, name: &str) -> Option<&PlantedFault> {
+        self.planted_faults.iter().find(|plant| plant.kind.name == name)
     }
 
-    pub(super) fn body(&self) -> usize {
-        self.plant("bandwidth").map_or(self.body_bytes, |link| link.parameter_as_usize("body"))
+    pub(super) fn effective_body_bytes(&self) -> usize {
+        self.fault_named("bandwidth").map_or(self.body_bytes, |link| link.parameter_as_usize("body"))
     }
 
     /// Returns the most connections that the kernel completes before they are accepted.
     pub(super) fn backlog(&self) -> u32 {
-        let cap = self.plant("connection-cap").filter(|cap| cap.parameter_is_word("how", "backlog"));
+        let cap = self.fault_named("connection-cap").filter(|cap| cap.parameter_is_word("how", "backlog"));
         cap.map_or(BACKLOG, |cap| cap.parameter_value("backlog") as u32)
     }
 
     /// Returns the address of the DNS server, if there is one.
-    pub(super) fn dns(&self) -> Option<(SocketAddr, &PlantedFault)> {
-        let dns = self.plant("dns")?;
+    pub(super) fn dns_address_and_fault(&self) -> Option<(SocketAddr, &PlantedFault)> {
+        let dns = self.fault_named("dns")?;
         Some((SocketAddr::new(self.listen_ip(), dns.parameter_value("port") as u16), dns))
     }
 
@@ -71,12 +71,12 @@ const CONNECTIONS: usize = 65_536;
 
 impl ConnectionRules {
     pub(super) fn new(options: &FaultServerOptions) -> Self {
-        let (cap, keep) = (options.plant("connection-cap"), options.plant("keep-alive"));
+        let (cap, keep) = (options.fault_named("connection-cap"), options.fault_named("keep-alive"));
         let above_zero = |key| keep.map(|keep| keep.parameter_as_nanos(key)).filter(|nanos| *nanos > 0);
         Self {
             max_connections: cap.map_or(CONNECTIONS, |cap| cap.parameter_as_usize("connections")),
             closes_excess: cap.is_none_or(|cap| cap.parameter_is_word("how", "close")),
-            connect_cost: options.plant("churn").map_or(0, |churn| churn.parameter_as_nanos("cost")),
+            connect_cost: options.fault_named("churn").map_or(0, |churn| churn.parameter_as_nanos("cost")),
             max_requests: keep.map(|keep| keep.parameter_value("after") as u32).filter(|after| *after > 0),
             ends_with_answer: keep.is_some_and(|keep| keep.parameter_is_word("how", "close")),
             idle_timeout: above_zero("idle"),

@@ -86,7 +86,7 @@ fn listen(options: &FaultServerOptions) -> io::Result<TcpListener> {
     rustix::net::listen(&listener, i32::try_from(backlog).unwrap_or(i32::MAX))?;
     listener.set_nonblocking(true)?;
     let is_planted =
-        options.plant("connection-cap").is_some_and(|cap| cap.parameter_is_word("how", "backlog"));
+        options.fault_named("connection-cap").is_some_and(|cap| cap.parameter_is_word("how", "backlog"));
     match most_backlog().filter(|most| is_planted && *most < backlog) {
         Some(most) => Err(io::Error::new(
             ErrorKind::InvalidInput,

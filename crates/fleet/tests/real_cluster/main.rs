@@ -12,7 +12,7 @@ use seawall_fleet::job::{Job, JobError};
 use seawall_fleet::job_obstacles::{self, PERMISSIONS};
 use seawall_fleet::manifest::{self, LoadJobSpec};
 use seawall_fleet::pod_inputs::MAX_SECRET_BYTES;
-use seawall_testkit::control_plane::{ADMIN_TOKEN, LOADER_TOKEN};
+use seawall_testkit::control_plane::{ADMIN_TOKEN, LOAD_SENDER_TOKEN};
 use serde_json::{Value, json};
 use support::*;
 
@@ -25,7 +25,7 @@ fn told<T: std::fmt::Debug>(refused: Result<T, JobError>) -> String {
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn the_role_that_is_shipped_is_enough_and_each_right_that_is_missing_is_named() {
     let cluster = Cluster::start().await;
-    let loader = cluster.site(LOADER_TOKEN).await;
+    let loader = cluster.site(LOAD_SENDER_TOKEN).await;
     let without = told(loader.preflight(false).await);
     for right in PERMISSIONS {
         assert!(without.contains(&right.to_string()), "{right}: {without}");
@@ -219,7 +219,7 @@ async fn a_secret_that_is_refused_leaves_no_job_behind() {
     let cluster = Cluster::start().await;
     cluster.apply(ROLE).await;
     cluster.take_away(PERMISSIONS[4]).await;
-    let loader = cluster.site(LOADER_TOKEN).await;
+    let loader = cluster.site(LOAD_SENDER_TOKEN).await;
     cluster.until("the role is in force", async || loader.preflight(true).await.is_ok()).await;
     let refused = told(loader.create_job(&spec("run", 1), &materials(b"x".to_vec())).await);
     assert!(refused.starts_with("cannot create the Secret with the files of the command: "), "{refused}");

@@ -103,7 +103,7 @@ impl Cluster {
     pub(crate) async fn try_create(&self, path: &str, object: &Value) -> Result<(), String> {
         self.api(ADMIN_TOKEN)
             .await
-            .create(path, object, WriteMode::Apply)
+            .create(path, object, WriteMode::Persist)
             .await
             .map(drop)
             .map_err(|failure| failure.to_string())
@@ -154,7 +154,7 @@ impl Cluster {
     async fn change_rules(&self, rules: &Value) {
         self.api(ADMIN_TOKEN)
             .await
-            .merge_patch(ROLE_PATH, &json!({ "rules": rules }), WriteMode::Apply)
+            .merge_patch(ROLE_PATH, &json!({ "rules": rules }), WriteMode::Persist)
             .await
             .unwrap();
     }
@@ -165,7 +165,7 @@ impl Cluster {
         let done = self
             .api(ADMIN_TOKEN)
             .await
-            .merge_patch(&path, &json!({ "status": status }), WriteMode::Apply)
+            .merge_patch(&path, &json!({ "status": status }), WriteMode::Persist)
             .await;
         done.unwrap_or_else(|error| panic!("{pod}: {error}"));
     }

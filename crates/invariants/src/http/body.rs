@@ -4,7 +4,7 @@ use seawall_http::{BodyDecoder, BodyError, BodyEvent, Framing};
 
 /// The result of feeding the input in pieces of one size.
 #[derive(Debug, PartialEq)]
-pub struct Decoded {
+pub struct DecodedBody {
     /// The body without its framing.
     pub payload: Vec<u8>,
     /// The number of bytes of the body, `None` if it did not end, or the error if it is broken.
@@ -27,7 +27,7 @@ pub fn check(input: &[u8]) {
 }
 
 /// Decodes a body that arrives in these pieces.
-pub fn decode(framing: Framing, pieces: &[&[u8]]) -> Decoded {
+pub fn decode(framing: Framing, pieces: &[&[u8]]) -> DecodedBody {
     let (mut decoder, mut payload, mut taken) = (BodyDecoder::new(framing), Vec::new(), 0);
     let mut end = decoder.decode(b"").map(|found| matches!(found, BodyEvent::End(0)).then_some(0));
     for piece in pieces {
@@ -57,7 +57,7 @@ pub fn decode(framing: Framing, pieces: &[&[u8]]) -> Decoded {
         }
     }
     end = end.and_then(|end| if end.is_none() { at_end(&mut decoder, taken) } else { Ok(end) });
-    Decoded { payload, end, is_complete_at_eof: decoder.is_complete_at_eof() }
+    DecodedBody { payload, end, is_complete_at_eof: decoder.is_complete_at_eof() }
 }
 
 /// A body that ended with its last payload byte says so without another byte.
@@ -65,7 +65,7 @@ fn at_end(decoder: &mut BodyDecoder, taken: usize) -> Result<Option<usize>, Body
     Ok(matches!(decoder.decode(b"")?, BodyEvent::End(0)).then_some(taken))
 }
 
-fn check_outcome(framing: Framing, input: &[u8], seen: &Decoded) {
+fn check_outcome(framing: Framing, input: &[u8], seen: &DecodedBody) {
     match framing {
         Framing::None => assert_eq!((seen.payload.len(), seen.end), (0, Ok(Some(0)))),
         Framing::Length(length) => {

@@ -117,9 +117,9 @@ fn check_host(head: &Head) {
 /// A head that was read can be written and reads the same again.
 fn check_round_trip(head: &Head) {
     let mut out = Vec::new();
-    head_writer::request_line(&mut out, &head.method, &head.target);
+    head_writer::write_request_line(&mut out, &head.method, &head.target);
     for (name, value) in &head.headers {
-        head_writer::header(&mut out, name, value);
+        head_writer::write_header(&mut out, name, value);
     }
     out.extend_from_slice(b"\r\n");
     if head.version == HttpVersion::Http11 {

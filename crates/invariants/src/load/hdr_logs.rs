@@ -55,6 +55,6 @@ fn counted(sums: &[(String, Distribution)]) -> Vec<(&str, Vec<(u64, u64)>)> {
 fn sums(mut log: &[u8]) -> Vec<(String, Distribution)> {
     let mut sums = Vec::new();
     // Damage is said, and what stood before it is kept.
-    let _ = hdr::add_log(&mut log, &mut sums);
+    let _ = hdr::add_log_by_tag(&mut log, &mut sums);
     sums
 }

@@ -30,7 +30,7 @@ pub fn check(format: ResultFormat, bytes: &[u8]) {
 
 /// Offsets of -1 minute are the one thing that can be read and not written: that is Go's mark for UTC.
 fn has_a_form(record: &Record) -> bool {
-    !matches!(record.timestamp.zone(), Zone::Offset(seconds) if seconds / 60 == -1)
+    !matches!(record.due_timestamp.zone(), Zone::SecondsEast(seconds) if seconds / 60 == -1)
 }
 
 fn records<R: BufRead>(mut decoder: Decoder<R>) -> Vec<Record> {

@@ -22,7 +22,7 @@ pub fn check(input: &[u8]) {
     let style = RequestFraming {
         chunked: choice & 2 != 0,
         close: choice & 4 != 0,
-        http2: true,
+        may_use_http2: true,
         ..RequestFraming::default()
     };
     let mut reader =

@@ -39,7 +39,7 @@ const ROUNDS: usize = 9 * MOST_UNDER_WAY;
 const MILLISECOND: u64 = 1_000_000;
 
 /// Does what the bytes say, each an act with what it needs behind it, then has the server go away.
-pub fn check(protocol: Protocol, input: &[u8]) {
+pub fn check_script(protocol: Protocol, input: &[u8]) {
     let mut stage = Stage::new(protocol);
     let mut script = Script(input);
     while let Some(byte) = script.byte() {
@@ -117,10 +117,10 @@ impl Stage {
             (1, Some(stream)) => self.say(stream, script.piece()),
             (2, Some(stream)) => self.bring(stream, script.piece()),
             (3, Some(stream)) => self.flood(stream, script),
-            (4, Some(stream)) => self.client.connect(stream, with & 8 == 0),
+            (4, Some(stream)) => self.client.decide_connect_attempt(stream, with & 8 == 0),
             (5, Some(stream)) => self.end(stream, with & 8 == 0),
-            (8, Some(stream)) => self.client.make_room(stream, [0, 10, 1000, 1 << 20][with >> 2]),
-            (9, Some(stream)) => _ = self.client.report(stream),
+            (8, Some(stream)) => self.client.set_write_room(stream, [0, 10, 1000, 1 << 20][with >> 2]),
+            (9, Some(stream)) => _ = self.client.deliver_poller_report(stream),
             (12, Some(stream)) => {
                 let frame = frame(script);
                 self.bring(stream, &frame);
@@ -144,7 +144,7 @@ impl Stage {
     }
 
     fn launch(&mut self, which: usize) {
-        if self.client.under_way().count() == MOST_UNDER_WAY {
+        if self.client.unfinished_request_numbers().count() == MOST_UNDER_WAY {
             return;
         }
         let hit = self.client.launch(which);
@@ -153,7 +153,7 @@ impl Stage {
     }
 
     fn cancel(&mut self, which: usize) {
-        let all: Vec<_> = self.client.under_way().collect();
+        let all: Vec<_> = self.client.unfinished_request_numbers().collect();
         let Some(&hit) = all.get(which % all.len().max(1)) else { return };
         assert!(self.client.cancel(hit));
         self.hits[hit as usize].ended = true;
@@ -167,14 +167,14 @@ impl Stage {
     /// Runs one turn as the event loop does: first the ready streams, then the pending work.
     fn turn(&mut self) {
         for stream in 0..self.client.stream_count() {
-            self.client.report(stream);
+            self.client.deliver_poller_report(stream);
         }
         self.client.drive_marked_connections();
     }
 
     fn open_latest(&mut self) {
         if let Some(stream) = self.pick(0) {
-            self.client.connect(stream, true);
+            self.client.decide_connect_attempt(stream, true);
         }
         self.turn();
     }
@@ -189,7 +189,7 @@ impl Stage {
 
     fn bring(&mut self, stream: usize, bytes: &[u8]) {
         self.say(stream, bytes);
-        self.client.report(stream);
+        self.client.deliver_poller_report(stream);
     }
 
     /// Sends one piece to the client many times.
@@ -230,9 +230,13 @@ impl Stage {
         assert!(held.connections <= TransportHarness::MAX_CONNECTIONS, "{held:?}");
         assert_eq!(held.streams, held.connections, "no stream is open that no connection has");
         let each = if self.protocol == Protocol::Http1 { 1 } else { TransportHarness::MAX_STREAMS };
-        assert!(held.carried <= each * held.connections, "{held:?}");
-        let under_way = self.client.under_way().count();
-        assert_eq!(held.carried + held.waiting, under_way, "whatever is under way is somewhere: {held:?}");
+        assert!(held.requests_on_connections <= each * held.connections, "{held:?}");
+        let under_way = self.client.unfinished_request_numbers().count();
+        assert_eq!(
+            held.requests_on_connections + held.waiting_requests,
+            under_way,
+            "whatever is under way is somewhere: {held:?}"
+        );
         assert_eq!(self.hits.iter().filter(|hit| !hit.ended).count(), under_way);
     }
 
@@ -244,7 +248,9 @@ impl Stage {
         match &news.kind {
             HarnessEventKind::Sent => assert!(!std::mem::replace(&mut hit.sent, true)),
             HarnessEventKind::Wrote => assert!(hit.sent && !std::mem::replace(&mut hit.wrote, true)),
-            HarnessEventKind::Head => assert!(hit.sent && !std::mem::replace(&mut hit.head, true)),
+            HarnessEventKind::FirstResponseByte => {
+                assert!(hit.sent && !std::mem::replace(&mut hit.head, true));
+            }
             HarnessEventKind::Retried => *hit = Hit { at: news.at, ..Hit::default() },
             HarnessEventKind::Failed => hit.ended = true,
             HarnessEventKind::Answered(answered) => {
@@ -257,12 +263,12 @@ impl Stage {
 
     fn answered(&mut self, answered: &HarnessResponse) {
         assert!(
-            answered.kept_bytes <= TransportHarness::MAX_KEPT_BYTES
-                && answered.kept_bytes as u64 <= answered.bytes
+            answered.kept_byte_count <= TransportHarness::MAX_KEPT_BYTES
+                && answered.kept_byte_count as u64 <= answered.body_byte_count
         );
-        let unread = self.client.unread(answered.stream);
+        let unread = self.client.unread_byte_count(answered.stream_index);
         let protocol = self.protocol;
-        let stream = self.stream(answered.stream);
+        let stream = self.stream(answered.stream_index);
         match protocol {
             Protocol::Http1 => stream.brought(answered, unread),
             Protocol::Http2 => stream.may_have_brought(answered, unread),
@@ -273,14 +279,16 @@ impl Stage {
     fn end_all(&mut self) {
         for round in 0.. {
             for stream in 0..self.client.stream_count() {
-                self.client.connect(stream, false);
+                self.client.decide_connect_attempt(stream, false);
                 // A system without a server takes what is written, or resets the stream.
-                self.client.make_room(stream, 1 << 20);
+                self.client.set_write_room(stream, 1 << 20);
                 self.end(stream, (stream + self.hits.len()).is_multiple_of(2));
             }
             self.turn();
             self.heed();
-            if self.client.under_way().next().is_none() && self.client.held_resources().connections == 0 {
+            if self.client.unfinished_request_numbers().next().is_none()
+                && self.client.held_resources().connections == 0
+            {
                 return;
             }
             assert!(round < ROUNDS, "it never comes to rest: {:?}", self.client.held_resources());
@@ -305,7 +313,7 @@ impl Stream {
         let over = self.over && unread == 0;
         let (status, bytes, taken) =
             answer(&read[self.taken..], &answered.method, over).expect("an answer that is whole");
-        assert_eq!((status, bytes), (answered.status, answered.bytes));
+        assert_eq!((status, bytes), (answered.status, answered.body_byte_count));
         self.taken += taken;
         self.answers += 1;
     }
@@ -314,7 +322,7 @@ impl Stream {
     fn may_have_brought(&mut self, answered: &HarnessResponse, unread: usize) {
         let (ended, bytes) = frames(&self.said[..self.said.len() - unread]);
         self.answers += 1;
-        self.bytes += answered.bytes;
+        self.bytes += answered.body_byte_count;
         assert!(self.answers <= ended.len() && self.bytes <= bytes, "{self:?} of {ended:?} with {bytes}");
         assert!((200..=999).contains(&answered.status), "{answered:?}");
     }

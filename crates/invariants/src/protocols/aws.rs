@@ -28,10 +28,10 @@ pub const NOW: UnixTime = UnixTime(1_767_225_600);
 pub const TOKEN_SIGNING_KEY: [u8; session_token::KEY_LENGTH] = [7; session_token::KEY_LENGTH];
 
 /// The pod that they are of, and its role.
-pub const POD: &str = "cart";
+pub const POD_NAME: &str = "cart";
 
 /// Another pod, of which the corpus has a token.
-pub const OTHER_POD: &str = "shop";
+pub const OTHER_POD_NAME: &str = "shop";
 
 /// The pod's address.
 pub const POD_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
@@ -48,7 +48,7 @@ pub struct AwsRequestOutcome {
     /// It was given the pod's credentials.
     pub is_granted_credentials: bool,
     /// It would be passed through to the real service if the operator's list allowed everything.
-    pub is_passed_through: bool,
+    pub would_be_passed_through: bool,
     /// The container endpoint took it.
     pub is_container_request: bool,
 }
@@ -94,8 +94,8 @@ static KEYS: LazyLock<TokenSigningKeys> =
 static SCENES: LazyLock<[Scene; 3]> = LazyLock::new(|| {
     let unsettled = scene(TokenRequirement::Optional, TokenClient::with_unknown_pod(POD_ADDRESS), &[]);
     [
-        scene(TokenRequirement::Optional, pod(POD), &["(?s).*"]),
-        scene(TokenRequirement::Required, pod(POD), &[]),
+        scene(TokenRequirement::Optional, pod(POD_NAME), &["(?s).*"]),
+        scene(TokenRequirement::Required, pod(POD_NAME), &[]),
         Scene { is_unsettled: true, ..unsettled },
     ]
 });
@@ -150,7 +150,7 @@ fn check_head(head: &RequestHead<'_, '_>) -> AwsRequestOutcome {
             Ok(ImdsRequest::Read(query)) => {
                 check_query(scene, head, query);
                 seen.has_valid_token |= query.token_expires_at.is_some();
-                seen.is_passed_through |= matches!(query.resource, ImdsResource::Passthrough(_));
+                seen.would_be_passed_through |= matches!(query.resource, ImdsResource::Passthrough(_));
             }
             Err(refusal) => assert!((400..500).contains(&refusal.status), "{refusal:?}"),
         }
@@ -208,8 +208,8 @@ fn check_session(scene: &Scene, head: &RequestHead<'_, '_>, session: Option<Unix
         |visitor: &TokenClient| scene.token_until(end, visitor).is_some_and(|given| given.token() == token);
     let early = TokenClient::with_unknown_pod(POD_ADDRESS);
     // While it is not known which pod asks, each pod's is let be.
-    let is_unsettled = is_of(&pod(OTHER_POD)) && scene.is_unsettled;
-    assert!(is_of(&pod(POD)) || is_of(&early) || is_unsettled, "{head:?}");
+    let is_unsettled = is_of(&pod(OTHER_POD_NAME)) && scene.is_unsettled;
+    assert!(is_of(&pod(POD_NAME)) || is_of(&early) || is_unsettled, "{head:?}");
 }
 
 /// Checks that a passed-through path leads to no credentials, however often decoded, and that the filter leaves it unchanged.
@@ -258,7 +258,7 @@ fn check_container(head: &RequestHead<'_, '_>) -> bool {
 fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<ImdsRequest<'_, '_>, Refusal>) -> bool {
     let frame = ResponseContext::for_request(head, DATE);
     let mut out = Vec::new();
-    let role = RoleName::new(POD);
+    let role = RoleName::new(POD_NAME);
     let answered = match asked {
         Ok(asked) => answer(&mut out, &frame, asked, role.as_ref()),
         Err(refusal) => Err(*refusal),
@@ -269,7 +269,7 @@ fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<ImdsRequest<'_, '_>, 
     check_response(head, &frame, &out, &WRITTEN);
     let is_token = matches!(asked, Ok(ImdsRequest::Token(_)));
     assert_eq!(holds(&out, "ttl-seconds: "), is_token, "{}", out.escape_ascii());
-    let own = |asked: &ImdsRequest<'_, '_>| matches!(asked, ImdsRequest::Read(ImdsQuery { resource: ImdsResource::RoleCredentials { name, .. }, .. }) if name == POD);
+    let own = |asked: &ImdsRequest<'_, '_>| matches!(asked, ImdsRequest::Read(ImdsQuery { resource: ImdsResource::RoleCredentials { name, .. }, .. }) if name == POD_NAME);
     let is_own = asked.as_ref().is_ok_and(own);
     assert_eq!(holds(&out, SECRET), is_own && !frame.head_only, "{}", out.escape_ascii());
     is_own

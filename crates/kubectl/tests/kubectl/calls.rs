@@ -47,8 +47,8 @@ async fn what_is_written_is_checked_to_the_letter_and_may_be_tried_without_being
     let api = world.open().await;
     let jobs = "/apis/batch/v1/namespaces/shop/jobs";
     assert_eq!(api.create(jobs, &json!({"a": 1}), WriteMode::DryRun).await.unwrap(), json!({"kind": "Job"}));
-    api.merge_patch(&format!("{jobs}/x"), &json!({"b": 2}), WriteMode::Apply).await.unwrap();
-    api.delete(&format!("{jobs}/x"), WriteMode::Apply).await.unwrap();
+    api.merge_patch(&format!("{jobs}/x"), &json!({"b": 2}), WriteMode::Persist).await.unwrap();
+    api.delete(&format!("{jobs}/x"), WriteMode::Persist).await.unwrap();
     api.delete(&format!("{jobs}/x"), WriteMode::DryRun).await.unwrap();
     let asked = world.asked();
     let lines: Vec<&str> = asked.iter().map(|request| line(request)).collect();
@@ -131,7 +131,8 @@ async fn a_log_is_read_line_by_line_and_none_is_longer_than_a_mebibyte() {
         format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     });
     let api = world.open().await;
-    let log = LogOptions { container: "seawall", is_followed: true, tail: Some(9), ..LogOptions::default() };
+    let log =
+        LogOptions { container: "seawall", is_followed: true, tail_lines: Some(9), ..LogOptions::default() };
     let mut lines = api.log("shop", "p", log).await.unwrap();
     let mut read = Vec::new();
     while let Some(line) = lines.next_line(|| {}).await.unwrap() {
@@ -196,10 +197,12 @@ async fn the_name_in_the_certificate_may_be_another_than_that_in_the_url() {
 async fn a_proxy_on_this_machine_is_asked_in_plain_http() {
     let world = guarded();
     let stub = Server::start_answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").unwrap();
-    let (api, opened) =
-        world.open_with(json!({"server": stub.url("/prefix")}), &json!({}), Clock::system()).await.unwrap();
+    let (api, opened) = world
+        .open_with(json!({"server": stub.url_of_path("/prefix")}), &json!({}), Clock::system())
+        .await
+        .unwrap();
     assert_eq!(ask(&api).await, Ok(json!({})));
-    assert_eq!(opened.server, stub.url(""));
+    assert_eq!(opened.server, stub.url_of_path(""));
 }
 
 #[tokio::test]
@@ -305,7 +308,7 @@ async fn a_program_may_give_a_clients_certificate() {
         peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
     });
     let client = world.authority.sign_client_identity().unwrap();
-    let status = json!({"clientCertificateData": client.certificate, "clientKeyData": client.key});
+    let status = json!({"clientCertificateData": client.certificate_pem, "clientKeyData": client.key_pem});
     world.write("said", credential(&status).trim_start_matches("echo '").trim_end_matches('\''));
     world.program("plugin", &format!("cat {}", world.path("said").display()));
     assert_eq!(ask(&world.open_as(&plugin(json!({}))).await.unwrap()).await, Ok(json!({})));

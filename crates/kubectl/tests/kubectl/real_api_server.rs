@@ -73,18 +73,18 @@ async fn what_is_made_is_found_followed_changed_and_taken_away() {
     let api = world.admin().await;
     api.create(MAPS, &map("dry", "reef"), WriteMode::DryRun).await.unwrap();
     for number in 0..260 {
-        api.create(MAPS, &map(&format!("a{number}"), "reef"), WriteMode::Apply).await.unwrap();
+        api.create(MAPS, &map(&format!("a{number}"), "reef"), WriteMode::Persist).await.unwrap();
     }
-    api.create(MAPS, &map("other", "shore"), WriteMode::Apply).await.unwrap();
-    let again = api.create(MAPS, &map("a0", "reef"), WriteMode::Apply).await.unwrap_err();
+    api.create(MAPS, &map("other", "shore"), WriteMode::Persist).await.unwrap();
+    let again = api.create(MAPS, &map("a0", "reef"), WriteMode::Persist).await.unwrap_err();
     assert!(matches!(again, KubeError::Conflict(_)), "{again}");
     let listed = api.list(MAPS, Some("of=reef")).await.unwrap();
     assert_eq!(listed.items.len(), 260, "of two pages");
     let mut watching = api.watch(MAPS, Some("of=reef"), &listed.resource_version).await.unwrap();
     let one = format!("{MAPS}/a7");
-    api.merge_patch(&one, &json!({"data": {"key": "value"}}), WriteMode::Apply).await.unwrap();
+    api.merge_patch(&one, &json!({"data": {"key": "value"}}), WriteMode::Persist).await.unwrap();
     api.delete(&one, WriteMode::DryRun).await.unwrap();
-    api.delete(&one, WriteMode::Apply).await.unwrap();
+    api.delete(&one, WriteMode::Persist).await.unwrap();
     let Some(ObjectChange::Changed(now)) = watching.next().await.unwrap() else { panic!("a change") };
     assert_eq!((&now["metadata"]["name"], &now["data"]["key"]), (&json!("a7"), &json!("value")));
     let Some(ObjectChange::Deleted(gone)) = watching.next().await.unwrap() else { panic!("an end") };
@@ -123,8 +123,8 @@ async fn what_the_server_does_not_know_permit_or_have_is_told_in_its_words() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": "i", "stdin": true}], "automountServiceAccountToken": false}});
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-    api.create("/api/v1/namespaces/default/serviceaccounts", &account, WriteMode::Apply).await.unwrap();
-    api.create("/api/v1/namespaces/default/pods", &pod, WriteMode::Apply).await.unwrap();
+    api.create("/api/v1/namespaces/default/serviceaccounts", &account, WriteMode::Persist).await.unwrap();
+    api.create("/api/v1/namespaces/default/pods", &pod, WriteMode::Persist).await.unwrap();
     // No node has it yet.
     let mut log =
         api.log("default", "p", LogOptions { is_followed: true, ..LogOptions::default() }).await.unwrap();

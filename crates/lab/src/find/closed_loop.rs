@@ -77,7 +77,7 @@ pub(super) fn build_report(
     FindReport {
         outcome,
         closed_loop: Some(ClosedLoopResult {
-            max_clients: report.most,
+            max_clients: report.max_clients,
             service_time_seconds: Some(report.service_time).filter(|service| *service > 0.0),
             client_limit: limit(report, outcome),
             saturation: report.saturation.map(saturation),
@@ -91,7 +91,7 @@ pub(super) fn build_report(
 /// Returns the outcome. A search without time left has found the limit if it lies between two tested numbers. If the target
 /// sustained all clients that the generator can run, the generator was the limit.
 fn outcome(report: &ClosedReport, is_short: bool) -> FindOutcome {
-    let is_tested = report.limit.bracket.is_some()
+    let is_tested = report.limit.lower_estimate_upper.is_some()
         && report.limit.highest_good.is_some()
         && report.limit.lowest_bad.is_some();
     match report.outcome {
@@ -109,7 +109,8 @@ fn outcome(report: &ClosedReport, is_short: bool) -> FindOutcome {
 
 /// Returns the reported limit. It has a bracket only if the search tested numbers on both sides of the limit.
 fn limit(report: &ClosedReport, outcome: FindOutcome) -> ReportedMaxClients {
-    let search::ClientLimit { bracket, highest_good: good, lowest_bad: bad } = report.limit;
+    let search::ClientLimit { lower_estimate_upper: bracket, highest_good: good, lowest_bad: bad } =
+        report.limit;
     let is_between = !matches!(
         outcome,
         FindOutcome::NoLimitFound
@@ -158,7 +159,7 @@ pub(super) fn build_reported_trial(trial: &search::ClosedTrial) -> ReportedTrial
     let seconds = (blocks.len() as f64 * BLOCK_SECONDS).max(BLOCK_SECONDS);
     ReportedTrial {
         purpose: report_builder::purpose_name(trial.spec.purpose).to_owned(),
-        rate: sum(blocks, |block| block.ended()) / seconds,
+        rate: sum(blocks, |block| block.ended_count()) / seconds,
         clients: Some(trial.spec.clients),
         start_seconds: trial.began.as_secs_f64(),
         duration_seconds: trial.seen.took.as_secs_f64(),
@@ -182,7 +183,7 @@ pub(super) fn build_reported_trial(trial: &search::ClosedTrial) -> ReportedTrial
 
 /// Returns true if the trial judged lateness. Without a latency goal, only failures count as late.
 fn is_judged_late(trial: &search::ClosedTrial) -> bool {
-    trial.spec.criteria.goal.late.is_some() && trial.evidence.evidence.late.total > 0.0
+    trial.spec.criteria.goal.latency_goal.is_some() && trial.evidence.evidence.late.total > 0.0
 }
 
 /// Describes the figures that led to the verdict on a trial.

@@ -96,7 +96,7 @@ fn compared(
     after: &FindReport,
     is: &ComparedRun,
 ) -> Result<RunComparison, RunComparisonError> {
-    let search::Comparison { change, ratio } =
+    let search::Comparison { change, ratio_bracket: ratio } =
         search::compare(&run(before)?, is).map_err(RunComparisonError::from)?;
     Ok(match (highest_held_rate(before), highest_held_rate(after)) {
         (None, None) => closed_interval(change, ratio),
@@ -207,12 +207,12 @@ fn run(answer: &FindReport) -> Result<ComparedRun, ResumeError> {
     let cliff = found.flatten().or(held);
     Ok(ComparedRun {
         goal: asked.slo.to_search_goal()?,
-        profile: asked.effort.clone(),
+        profile_name: asked.effort.clone(),
         max_rate: asked.max_rate,
         arrivals: format!("{:?}", asked.arrivals),
         connection_use: format!("{:?}", asked.connections),
         outcome: cliff.map(|_| report::SearchOutcome::Found),
         quota_exhausted: answer.quota_exhaustion.is_some(),
-        cliff,
+        cliff_bracket: cliff,
     })
 }

@@ -207,7 +207,7 @@ fn look_for_cause(
         return;
     }
     let mut inquiry = Inquiry::new(SearchFindings {
-        limit,
+        limit_rate: limit,
         service_time: report_builder::baseline_response_time(report).unwrap_or(0.0),
         timeout: plan.timeout.map_or(f64::INFINITY, |timeout| timeout.as_secs_f64()),
         failure_share_at_any_rate: report_builder::load_independent_error_share(report),

@@ -89,7 +89,7 @@ impl FindPlan {
     #[must_use]
     pub fn split_budget(&self, search: Option<Duration>) -> (Duration, Duration) {
         let Profile { cliff_budget: budget, knee_budget, .. } = self.profile;
-        let knee = if self.goal.late.is_some() { knee_budget } else { Duration::ZERO };
+        let knee = if self.goal.latency_goal.is_some() { knee_budget } else { Duration::ZERO };
         let whole = budget + knee + AROUND;
         let share = search.map_or(1.0, |search| (search.as_secs_f64() / whole.as_secs_f64()).min(1.0));
         (budget.mul_f64(share), knee_budget.mul_f64(share))
@@ -106,7 +106,7 @@ impl FindPlan {
 
 impl From<SearchGoal> for find_report::ReportedGoal {
     fn from(goal: SearchGoal) -> Self {
-        let late = goal.late.map(|LatencyGoal { max_late_share: share, latency_limit: than }| {
+        let late = goal.latency_goal.map(|LatencyGoal { max_late_share: share, latency_limit: than }| {
             find_report::ReportedLatencyGoal { max_late_ratio: share, limit_seconds: than.as_secs_f64() }
         });
         Self { max_error_ratio: goal.max_error_share, latency: late }
@@ -125,6 +125,6 @@ impl find_report::ReportedGoal {
                 latency_limit: duration_from_seconds(late.limit_seconds)?,
             })
         });
-        Ok(SearchGoal { max_error_share: self.max_error_ratio, late: late.transpose()? })
+        Ok(SearchGoal { max_error_share: self.max_error_ratio, latency_goal: late.transpose()? })
     }
 }

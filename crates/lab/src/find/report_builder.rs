@@ -112,7 +112,7 @@ fn contradiction(report: &SearchReport) -> Option<String> {
             "a trial at {rate:.3}/s was bad, below the interval of {:.3} to {:.3}/s: continue with --resume, which repeats this trial",
             bracket.lower, bracket.upper
         ),
-        report::BracketContradiction::EndsAbove(offered) => format!(
+        report::BracketContradiction::EndsAboveHighestOffered(offered) => format!(
             "the interval ends at {:.3}/s, but the highest rate of a trial was {offered:.3}/s",
             bracket.upper
         ),
@@ -397,7 +397,7 @@ pub(super) fn add_diagnosis(answer: &mut FindReport, report: &cause::DiagnosisRe
         reason: not.reason.clone(),
         needs_higher_max_rate: not.needs_higher_max_rate,
     };
-    answer.undecided_causes = report.undecided.iter().map(untested).collect();
+    answer.undecided_causes = report.undecided_causes.iter().map(untested).collect();
     answer.target_lost_during = report.last_answered_experiment.map(str::to_owned);
     answer.experiments = experiments(report);
     suspect_targets(answer);
@@ -457,7 +457,7 @@ fn excuse(cause: find_report::ReportedCause, blamed: bool) -> find_report::Repor
 fn one(cause: &cause::DiagnosedCause) -> find_report::ReportedCause {
     let sign = |sign: &cause::CauseEvidence| find_report::ReportedEvidence {
         observation: sign.observation.clone(),
-        experiment: sign.experiment.to_owned(),
+        experiment: sign.experiment_name.to_owned(),
         likelihood_ratio: finite(sign.likelihood_ratio),
     };
     let figure = |figure: &cause::CauseFigure| find_report::ReportedEstimate {

@@ -131,7 +131,7 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
             min_duration: Duration::ZERO,
             max_duration: most,
             rule: StopRule::FastResponses(f64::INFINITY),
-            most_in_flight: rate * most.as_secs_f64(),
+            in_flight_cap: rate * most.as_secs_f64(),
             drain: Duration::ZERO,
         };
         if !rate.is_normal() || self.remaining_budget().is_some_and(|left| most > left) {

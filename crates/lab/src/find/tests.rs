@@ -49,7 +49,14 @@ impl Field {
             impossible_reason: Some("it is simulated".to_owned()),
             ..ExperimentObservation::default()
         };
-        Self { target: plant.target(goal, 1), most: None, offers: 0, clients: 10_000, hung_up: None, watched }
+        Self {
+            target: plant.build_target(goal, 1),
+            most: None,
+            offers: 0,
+            clients: 10_000,
+            hung_up: None,
+            watched,
+        }
     }
 }
 
@@ -103,7 +110,7 @@ impl TargetDriver for Field {
 pub(super) fn plan() -> FindPlan {
     let late = LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) };
     FindPlan {
-        goal: SearchGoal { late: Some(late), ..SearchGoal::ERRORS_ONLY },
+        goal: SearchGoal { latency_goal: Some(late), ..SearchGoal::ERRORS_ONLY },
         profile: Profile::QUICK,
         max_rate: None,
         budget: None,
@@ -265,7 +272,7 @@ fn a_run_that_ran_out_of_time_says_so_and_is_continued() {
 fn what_was_interrupted_is_kept_and_the_trial_that_was_cut_is_made_anew() {
     let plan = plan();
     let mut field = Field::of(&queue(), &plan.goal);
-    field.target = queue().target(&plan.goal, 1).interrupted_at(12.0);
+    field.target = queue().build_target(&plan.goal, 1).interrupted_at(12.0);
     let first = run(&mut field, &plan);
     assert_eq!(
         (first.outcome, first.stop_reason, first.cause.as_ref()),
@@ -780,8 +787,11 @@ impl closed_loop::ClosedTarget for Short {
 
 impl ExperimentTarget for Short {
     fn run_experiment(&mut self, experiment: &Experiment) -> ExperimentObservation {
-        let how =
-            if experiment.variation.another_source { ObservedOutcome::Good } else { ObservedOutcome::NoPort };
+        let how = if experiment.variation.uses_another_source {
+            ObservedOutcome::Good
+        } else {
+            ObservedOutcome::NoPort
+        };
         let hit = |at: u32| {
             let due = f64::from(at) / 100.0;
             ObservedRequest {

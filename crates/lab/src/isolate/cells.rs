@@ -223,13 +223,13 @@ mod tests {
     fn fate(due: Nanos, took: Nanos, outcome: Result<u16, RequestFault>) -> CompletedRequest {
         let (sent, end) = (Some(due), due + took);
         CompletedRequest {
-            target: 0,
+            target_index: 0,
             due,
             sent_at: sent,
             generator_lag: 0,
             end,
             outcome,
-            bytes_in: 0,
+            response_body_bytes: 0,
             retries: 0,
             connection_timings: None,
         }

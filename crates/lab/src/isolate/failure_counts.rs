@@ -123,13 +123,13 @@ mod tests {
         let mut counts = RequestCounts::default();
         let mut add = |outcome, times| {
             let fate = CompletedRequest {
-                target: 0,
+                target_index: 0,
                 due: 0,
                 sent_at: Some(0),
                 generator_lag: 0,
                 end: 1,
                 outcome,
-                bytes_in: 0,
+                response_body_bytes: 0,
                 retries: 0,
                 connection_timings: None,
             };

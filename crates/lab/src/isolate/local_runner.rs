@@ -114,8 +114,8 @@ impl LocalVariantRunner {
             source,
             transport: travel,
             framing: style,
-            threads,
-            busy_poll: generator_resources::max_busy_poll(threads),
+            max_threads: threads,
+            busy_poll_max_wait: generator_resources::max_busy_poll(threads),
         })?;
         // Each of many generators sends little and needs at most as many connections as requests per second.
         session.warm(WARM.min(rate.ceil() as usize))?;
@@ -222,9 +222,9 @@ impl LocalVariantRunner {
             ended += progress.completed_requests.len() as u64;
             for fate in progress.completed_requests {
                 let is_given_up = fate.outcome == Err(RequestFault::Aborted);
-                given_up[of(fate.target)] += usize::from(is_given_up);
+                given_up[of(fate.target_index)] += usize::from(is_given_up);
                 if !(is_given_up && self.stop.is_stopped()) {
-                    cells.add(fate, of(fate.target));
+                    cells.add(fate, of(fate.target_index));
                 }
             }
             overloaded |= unanswered(&load, progress, ended) > most;
@@ -232,8 +232,9 @@ impl LocalVariantRunner {
         })?;
         let limited = carried.judgement.generator_verdict == GeneratorVerdict::GeneratorLimited;
         let counts = cells.counts();
-        let due_before =
-            |at: Nanos| load.shard.requests_among(schedule.hits_before(at.min(load.until.stop_time)));
+        let due_before = |at: Nanos| {
+            load.shard.requests_among(schedule.hits_before(at.min(load.stop_condition.stop_time)))
+        };
         let (cells, times) = cells.into_complete(due_before);
         let worst = (0..given_up.len()).max_by_key(|&way| given_up[way]).unwrap_or(0);
         let cut = match (self.stop.is_stopped(), overloaded) {
@@ -283,8 +284,10 @@ impl ContinuousLoad {
         let of = self.schedule_shard.shard_count() as f64;
         let most =
             (OUTSTANDING.0 * self.total_rate / of + (OUTSTANDING.1 / of).max(LEAST_OUTSTANDING)) as u64;
-        let load =
-            LoadSpec { until, ..LoadSpec::new(ArrivalModel::Open(schedule.clone()), 2 * most as usize) };
+        let load = LoadSpec {
+            stop_condition: until,
+            ..LoadSpec::new(ArrivalModel::Open(schedule.clone()), 2 * most as usize)
+        };
         let load = LoadSpec {
             shard: self.schedule_shard,
             start_unix_ns: self.start_at,

@@ -158,9 +158,9 @@ impl Serialize for ExperimentPartResult {
         });
         TriedLine {
             hits: hits.unwrap_or_default(),
-            connections: told.opened_connections,
-            retried: told.retried,
-            lookups: told.lookup_seconds.clone(),
+            connections: told.opened_connection_count,
+            retried: told.silent_retry_count,
+            lookups: told.seconds_of_each_lookup.clone(),
             held: told.held_connections_still_open,
             took: told.took,
             invalid: told.invalid_reason.clone().or(too_many),
@@ -180,9 +180,9 @@ impl<'de> Deserialize<'de> for ExperimentPartResult {
         };
         Ok(Self(ExperimentObservation {
             requests: rows.into_iter().map(Into::into).collect(),
-            opened_connections: line.connections,
-            retried: line.retried,
-            lookup_seconds: line.lookups,
+            opened_connection_count: line.connections,
+            silent_retry_count: line.retried,
+            seconds_of_each_lookup: line.lookups,
             held_connections_still_open: line.held,
             took: line.took,
             invalid_reason: line.invalid,
@@ -207,9 +207,10 @@ impl ExperimentPartResult {
                     .for_each(|carrier| carrier.number = number(carrier.number));
                 hit
             }));
-            all.opened_connections = all.opened_connections.saturating_add(part.opened_connections);
-            all.retried = all.retried.saturating_add(part.retried);
-            all.lookup_seconds.extend(part.lookup_seconds);
+            all.opened_connection_count =
+                all.opened_connection_count.saturating_add(part.opened_connection_count);
+            all.silent_retry_count = all.silent_retry_count.saturating_add(part.silent_retry_count);
+            all.seconds_of_each_lookup.extend(part.seconds_of_each_lookup);
             all.held_connections_still_open += part.held_connections_still_open;
             all.took = all.took.max(part.took);
             all.invalid_reason = all.invalid_reason.or(part.invalid_reason);
@@ -269,12 +270,12 @@ mod tests {
     #[test]
     fn works_are_read_as_they_were_written() {
         let late = Some(LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) });
-        let goal = SearchGoal { max_error_share: 0.001, late };
+        let goal = SearchGoal { max_error_share: 0.001, latency_goal: late };
         let standard = TrialCriteria {
             goal,
             growth_tolerance: 0.1,
             settle: 0.3,
-            min_seconds: 2.0,
+            min_settled_seconds_for_good: 2.0,
             service_time: 1.0 / 3.0,
             baseline_slowest: 0.9,
         };
@@ -292,7 +293,7 @@ mod tests {
                 min_duration: least,
                 max_duration: most,
                 rule,
-                most_in_flight: 99.5,
+                in_flight_cap: 99.5,
                 drain,
             };
             assert_eq!(again(&SearchTask::Offer(offer)), SearchTask::Offer(offer));
@@ -305,7 +306,7 @@ mod tests {
             min_duration: least,
             max_duration: most,
             rule,
-            most_in_flight: f64::INFINITY,
+            in_flight_cap: f64::INFINITY,
             drain,
         };
         assert_eq!(again(&SearchTask::Offer(offer)), SearchTask::Offer(offer), "without a bound");
@@ -317,7 +318,7 @@ mod tests {
         for load in loads {
             let variation = Variation { keep_alive: Some(false), timeout: Some(most), ..Variation::NONE };
             // The protocol does not send the name, which is for reports.
-            let tried = Experiment { name: "", load, variation, most_in_flight: 5, drain: least };
+            let tried = Experiment { name: "", load, variation, in_flight_cap: 5, drain: least };
             assert_eq!(again(&SearchTask::Experiment(tried.clone())), SearchTask::Experiment(tried));
         }
         assert_eq!(
@@ -349,7 +350,7 @@ mod tests {
         let part = |hits: Vec<ObservedRequest>| {
             ExperimentPartResult(ExperimentObservation {
                 requests: hits,
-                opened_connections: 2,
+                opened_connection_count: 2,
                 ..ExperimentObservation::default()
             })
         };
@@ -357,7 +358,7 @@ mod tests {
         assert_eq!(parts.iter().map(again).collect::<Vec<_>>(), parts);
         let all = ExperimentPartResult::merge(parts);
         assert_eq!(all.requests.iter().map(|hit| hit.due).collect::<Vec<_>>(), [0.0, 1.0, 2.0]);
-        assert_eq!((all.opened_connections, all.requests[1].end), (4, 2.0));
+        assert_eq!((all.opened_connection_count, all.requests[1].end), (4, 2.0));
         let mut numbers: Vec<_> =
             all.requests.iter().filter_map(|hit| Some(hit.carrying_connection?.number)).collect();
         numbers.dedup();

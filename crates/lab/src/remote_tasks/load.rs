@@ -72,10 +72,10 @@ impl From<TrialResult> for LoadPartResult {
         };
         let unread = outcome.input_error.map(|mistake| mistake.to_string());
         Self {
-            total: IntervalStats { from: 0, to: outcome.elapsed, stats: outcome.total },
-            scheduled: outcome.scheduled,
+            total: IntervalStats { from: 0, to: outcome.elapsed_after_warm_up, stats: outcome.total_stats },
+            scheduled: outcome.scheduled_count,
             scheduled_for: outcome.counted_duration,
-            elapsed: outcome.elapsed,
+            elapsed: outcome.elapsed_after_warm_up,
             threads: outcome.threads,
             early: outcome.stop_reason,
             findings: judgement.reasons,

@@ -42,7 +42,8 @@ struct Late(#[serde(with = "LatenessMirror")] LatencyGoal);
 struct GoalMirror {
     max_error_share: f64,
     #[serde(with = "late")]
-    late: Option<LatencyGoal>,
+    #[serde(rename = "late")]
+    latency_goal: Option<LatencyGoal>,
 }
 
 mod late {
@@ -65,7 +66,8 @@ struct StandardMirror {
     #[serde(with = "number")]
     growth_tolerance: f64,
     settle: f64,
-    min_seconds: f64,
+    #[serde(rename = "min_seconds")]
+    min_settled_seconds_for_good: f64,
     #[serde(with = "number")]
     service_time: f64,
     #[serde(with = "number")]
@@ -106,7 +108,8 @@ pub(super) struct TrialSpecMirror {
     #[serde(with = "RuleMirror")]
     rule: StopRule,
     #[serde(with = "number")]
-    most_in_flight: f64,
+    #[serde(rename = "most_in_flight")]
+    in_flight_cap: f64,
     drain: Duration,
 }
 
@@ -143,10 +146,12 @@ enum LoadMirror {
 #[serde(remote = "Variation", deny_unknown_fields)]
 struct VariationMirror {
     keep_alive: Option<bool>,
-    connections: Option<usize>,
+    #[serde(rename = "connections")]
+    max_connections: Option<usize>,
     held_idle_connections: usize,
     uses_head_method: bool,
-    another_source: bool,
+    #[serde(rename = "another_source")]
+    uses_another_source: bool,
     skip_dns: bool,
     timeout: Option<Duration>,
 }
@@ -161,7 +166,8 @@ pub(super) struct ExperimentMirror {
     load: experiment::ExperimentLoad,
     #[serde(with = "VariationMirror")]
     variation: Variation,
-    most_in_flight: usize,
+    #[serde(rename = "most_in_flight")]
+    in_flight_cap: usize,
     drain: Duration,
 }
 

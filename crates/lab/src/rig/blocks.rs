@@ -113,7 +113,7 @@ impl<'s> BlockBuilder<'s> {
         let block = entry_mut(&mut self.blocks, self.complete);
         block.sent = count(sent);
         block.late += overdue;
-        self.ended += u64::from(block.ended()) + u64::from(excused);
+        self.ended += u64::from(block.ended_count()) + u64::from(excused);
         block.in_flight = count(due.saturating_sub(self.ended));
         self.complete += 1;
         true
@@ -200,13 +200,13 @@ pub(super) mod tests {
         outcome: Result<u16, RequestFault>,
     ) -> CompletedRequest {
         CompletedRequest {
-            target: 0,
+            target_index: 0,
             due,
             sent_at: Some(due),
             generator_lag: 0,
             end,
             outcome,
-            bytes_in: 0,
+            response_body_bytes: 0,
             retries: 0,
             connection_timings: None,
         }
@@ -308,7 +308,7 @@ pub(super) mod tests {
         };
         let told = |outcome| -> Vec<_> {
             let seen = blocks(&even(10), Some(Duration::from_millis(150)), &[late(outcome)], 3);
-            seen.iter().map(|b| (b.sent, b.ended(), b.late + b.timely, b.in_flight)).collect()
+            seen.iter().map(|b| (b.sent, b.ended_count(), b.late + b.timely, b.in_flight)).collect()
         };
         assert_eq!(told(Ok(503)), [(1, 0, 0, 1), (1, 0, 0, 1), (0, 0, 0, 1)]);
         assert_eq!(told(Ok(200)), [(1, 0, 0, 1), (1, 1, 1, 1), (0, 0, 0, 1)], "a good response counts");

@@ -41,7 +41,7 @@ impl BlocksBySendTime {
 
     /// Records an ended request. `is_excused` is true if its failure is excluded because this machine sent it in a late burst.
     pub(super) fn record(&mut self, fate: &CompletedRequest, is_excused: bool) {
-        let given_up = matches!(fate.outcome, Err(RequestFault::Dropped | RequestFault::Shed));
+        let given_up = matches!(fate.outcome, Err(RequestFault::Dropped | RequestFault::DeadlineBeforeSend));
         self.has_given_up |= given_up;
         self.max_lag = self.max_lag.max(fate.generator_lag);
         let launched = fate.launch_time();
@@ -87,7 +87,7 @@ impl BlocksBySendTime {
         let mut in_flight: i64 = 0;
         for (at, block) in self.blocks.iter_mut().enumerate() {
             let excused = self.excused.get(at).copied().unwrap_or(0);
-            in_flight += i64::from(block.sent) - i64::from(block.ended()) - i64::from(excused);
+            in_flight += i64::from(block.sent) - i64::from(block.ended_count()) - i64::from(excused);
             block.in_flight = u32::try_from(in_flight.max(0)).unwrap_or(u32::MAX);
         }
         self.blocks
@@ -130,12 +130,12 @@ mod tests {
     const MS: Nanos = SECOND / 1000;
 
     fn offer(rate: f64, late: Option<LatencyGoal>) -> TrialSpec {
-        let goal = SearchGoal { max_error_share: 0.001, late };
+        let goal = SearchGoal { max_error_share: 0.001, latency_goal: late };
         let criteria = TrialCriteria {
             goal,
             growth_tolerance: 0.25,
             settle: 0.3,
-            min_seconds: 1.0,
+            min_settled_seconds_for_good: 1.0,
             service_time: 0.01,
             baseline_slowest: 0.01,
         };
@@ -148,7 +148,7 @@ mod tests {
             min_duration: time,
             max_duration: time,
             rule,
-            most_in_flight: 1e6,
+            in_flight_cap: 1e6,
             drain: Duration::from_millis(600),
         }
     }

@@ -49,10 +49,10 @@ impl LocalDriver {
             enough
         })?;
         let blocks = blocks.into_complete();
-        self.fastest = self
-            .fastest
-            .max(sum(&blocks, BlockCounts::ended) / (blocks.len() as f64 * BLOCK_SECONDS).max(BLOCK_SECONDS));
-        let lack = port_shortage(no_port, carried.outcome.total.completed, false, port_range());
+        self.fastest = self.fastest.max(
+            sum(&blocks, BlockCounts::ended_count) / (blocks.len() as f64 * BLOCK_SECONDS).max(BLOCK_SECONDS),
+        );
+        let lack = port_shortage(no_port, carried.outcome.total_stats.completed, false, port_range());
         let against = self.invalid_reasons(&carried, f64::from(offer.clients), no_port);
         let invalid = join_reasons(lack.into_iter().chain(against.into_iter().flatten()));
         Ok(TrialObservation {
@@ -83,7 +83,7 @@ fn kept_busy(offer: &ClosedTrialSpec) -> LoadSpec {
     let until =
         StopCondition { stop_time: block_start(blocks.saturating_add(2)), ..StopCondition::default() };
     let load = LoadSpec {
-        until,
+        stop_condition: until,
         failure_pause: pause(offer),
         ..LoadSpec::new(ArrivalModel::Closed, offer.clients as usize)
     };
@@ -163,7 +163,7 @@ impl ClientBlockBuilder {
         self.overdue -= i64::from(late);
         let begun = self.begun.get(self.complete).copied().unwrap_or_default();
         let block = entry_mut(&mut self.blocks, self.complete);
-        self.in_flight += i64::from(begun) - i64::from(block.ended());
+        self.in_flight += i64::from(begun) - i64::from(block.ended_count());
         block.sent = begun;
         block.late += late;
         block.in_flight = u32::try_from(self.in_flight).unwrap_or(0);
@@ -309,11 +309,11 @@ mod tests {
         let offer = ClosedTrialSpec { max_duration: second, ..offer(77, second / 50) };
         let load = kept_busy(&offer);
         assert_eq!(
-            (load.in_flight.limit, load.drain_timeout, load.per_request_outcomes),
+            (load.in_flight.limit, load.drain_timeout, load.report_each_request),
             (77, Some(second / 2), true)
         );
         assert_eq!(load.failure_pause, second / 50);
-        assert!(matches!(load.arrivals, ArrivalModel::Closed) && load.until.stop_time > SECOND);
+        assert!(matches!(load.arrivals, ArrivalModel::Closed) && load.stop_condition.stop_time > SECOND);
     }
 
     proptest! {

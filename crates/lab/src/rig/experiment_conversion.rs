@@ -46,21 +46,25 @@ pub(super) fn load_spec(experiment: &Experiment, seed: u64) -> Option<LoadSpec> 
             let margin = (per_second * MARGIN) as usize;
             (
                 arrivals,
-                StopCondition { stop_time: nanos(lasts), hits: MOST_HITS },
-                experiment.most_in_flight.saturating_add(margin),
+                StopCondition { stop_time: nanos(lasts), max_requests: MOST_HITS },
+                experiment.in_flight_cap.saturating_add(margin),
             )
         }
         experiment::ExperimentLoad::Clients { clients, lasts, requests } => (
             ArrivalModel::Closed,
-            StopCondition { stop_time: nanos(lasts), hits: requests.min(MOST_HITS) },
+            StopCondition { stop_time: nanos(lasts), max_requests: requests.min(MOST_HITS) },
             clients,
         ),
         experiment::ExperimentLoad::Bursts { size, times, every, .. } => {
             let burst =
                 Schedule::constant(RequestRate::new(size, nanos(every))?, ArrivalSpacing::Burst(size));
             let hits = size.saturating_mul(times).min(MOST_HITS);
-            let room = usize::try_from(size).unwrap_or(usize::MAX).max(experiment.most_in_flight);
-            (ArrivalModel::Open(burst), StopCondition { hits, ..StopCondition::default() }, room)
+            let room = usize::try_from(size).unwrap_or(usize::MAX).max(experiment.in_flight_cap);
+            (
+                ArrivalModel::Open(burst),
+                StopCondition { max_requests: hits, ..StopCondition::default() },
+                room,
+            )
         }
     };
     let (margin, pause) = match arrivals {
@@ -68,8 +72,11 @@ pub(super) fn load_spec(experiment: &Experiment, seed: u64) -> Option<LoadSpec> 
         // A client that is refused at once would otherwise send thousands of requests per second.
         ArrivalModel::Closed => (0, super::closed_loop::MIN_FAILURE_PAUSE),
     };
-    let load =
-        LoadSpec { until, failure_pause: pause, ..LoadSpec::new(arrivals, in_flight.saturating_add(margin)) };
+    let load = LoadSpec {
+        stop_condition: until,
+        failure_pause: pause,
+        ..LoadSpec::new(arrivals, in_flight.saturating_add(margin))
+    };
     Some(record_every_request(load, experiment.drain))
 }
 
@@ -77,7 +84,7 @@ pub(super) fn load_spec(experiment: &Experiment, seed: u64) -> Option<LoadSpec> 
 pub(crate) fn record_every_request(mut load: LoadSpec, drain: Duration) -> LoadSpec {
     let most = usize::try_from(MOST_IN_FLIGHT).unwrap_or(usize::MAX);
     load.in_flight.limit = load.in_flight.limit.clamp(1, most);
-    LoadSpec { interval: ENGINE_INTERVAL, per_request_outcomes: true, drain_timeout: Some(drain), ..load }
+    LoadSpec { interval: ENGINE_INTERVAL, report_each_request: true, drain_timeout: Some(drain), ..load }
 }
 
 /// Returns the requests per second that decide how many threads send.
@@ -136,7 +143,7 @@ fn hit(fate: &CompletedRequest, first: Nanos) -> ObservedRequest {
         generator_lag: seconds(fate.generator_lag),
         end: since(fate.end),
         outcome: observed_outcome(fate),
-        bytes: fate.bytes_in,
+        bytes: fate.response_body_bytes,
         carrying_connection: fate.connection_timings.map(carrier),
     }
 }
@@ -188,14 +195,14 @@ fn of_fault(fault: RequestFault, was_sent: bool) -> ObservedOutcome {
         | RequestFault::Tls(_)
         | RequestFault::Proxy(_)
         | RequestFault::Head(_)
-        | RequestFault::Body
+        | RequestFault::InvalidChunks
         | RequestFault::Http2
         | RequestFault::NotHttp2
         | RequestFault::RefusedStream
         | RequestFault::TooManyRedirects
         | RequestFault::BadLocation
-        | RequestFault::Template
-        | RequestFault::Shed
+        | RequestFault::InvalidFilledTemplate
+        | RequestFault::DeadlineBeforeSend
         | RequestFault::Dropped => ObservedOutcome::OtherFailureWithoutResponse,
     }
 }
@@ -257,7 +264,7 @@ mod tests {
 
     fn experiment(load: experiment::ExperimentLoad) -> Experiment {
         let drain = Duration::from_millis(300);
-        Experiment { name: "a test", load, variation: Variation::NONE, most_in_flight: 100, drain }
+        Experiment { name: "a test", load, variation: Variation::NONE, in_flight_cap: 100, drain }
     }
 
     #[test]
@@ -268,11 +275,11 @@ mod tests {
         let ArrivalModel::Open(schedule) = &load.arrivals else {
             panic!("a burst does not wait for answers")
         };
-        let before = |at| schedule.hits_before(nanos(at)).min(load.until.hits);
+        let before = |at| schedule.hits_before(nanos(at)).min(load.stop_condition.max_requests);
         let told = [Duration::from_nanos(1), every, every + Duration::from_nanos(1), every * 9].map(before);
         assert_eq!(told, [700, 700, 1400, 2100]);
         assert!(load.in_flight.limit > 700, "none waits for room");
-        assert_eq!((load.per_request_outcomes, load.drain_timeout), (true, Some(Duration::from_millis(300))));
+        assert_eq!((load.report_each_request, load.drain_timeout), (true, Some(Duration::from_millis(300))));
     }
 
     #[test]
@@ -284,8 +291,8 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            (clients.in_flight.limit, clients.until),
-            (7, StopCondition { stop_time: nanos(lasts), hits: 30 })
+            (clients.in_flight.limit, clients.stop_condition),
+            (7, StopCondition { stop_time: nanos(lasts), max_requests: 30 })
         );
         let spacing = experiment::RequestSpacing::Poisson;
         let paced = experiment::ExperimentLoad::Rate { rate: 220.000_000_000_000_03, lasts, spacing };
@@ -294,7 +301,7 @@ mod tests {
             panic!("a rate does not wait for answers")
         };
         assert_eq!((schedule.spacing(), schedule.peak()), (ArrivalSpacing::Poisson(9), 220.0));
-        assert_eq!(paced.until.stop_time, nanos(lasts));
+        assert_eq!(paced.stop_condition.stop_time, nanos(lasts));
     }
 
     /// Regression: two connections to a limiter that refuses in 0.1 ms sent 20,000 requests per second, whatever --max-rate said.
@@ -332,7 +339,7 @@ mod tests {
             (RequestFault::ConnectionIoError(ErrorKind::ConnectionReset), ObservedOutcome::Cut),
             (RequestFault::Timeout, ObservedOutcome::TimedOut),
             (RequestFault::Aborted, ObservedOutcome::UnansweredAtEnd),
-            (RequestFault::Body, ObservedOutcome::OtherFailureWithoutResponse),
+            (RequestFault::InvalidChunks, ObservedOutcome::OtherFailureWithoutResponse),
             (RequestFault::WrongAnswer(WrongAnswer::BodyTooLong), ObservedOutcome::BadResponse(200)),
             (RequestFault::WrongAnswer(WrongAnswer::Grpc(8)), ObservedOutcome::BadResponse(429)),
         ];
@@ -346,13 +353,13 @@ mod tests {
     fn what_fails_in_a_bunch_is_left_out_unless_bursts_were_asked_for() {
         let lasts = Duration::from_secs(1);
         let fate = |generator_lag| CompletedRequest {
-            target: 0,
+            target_index: 0,
             due: 0,
             sent_at: None,
             generator_lag,
             end: 90_000_000,
             outcome: Ok(503),
-            bytes_in: 0,
+            response_body_bytes: 0,
             retries: 0,
             connection_timings: None,
         };
@@ -372,13 +379,13 @@ mod tests {
     #[test]
     fn hits_are_in_the_order_in_which_they_were_due_and_count_from_the_first() {
         let fate = |due, outcome| CompletedRequest {
-            target: 0,
+            target_index: 0,
             due,
             sent_at: None,
             generator_lag: 0,
             end: due + 500,
             outcome,
-            bytes_in: 1,
+            response_body_bytes: 1,
             retries: 0,
             connection_timings: None,
         };

@@ -49,7 +49,7 @@ impl LoadShare {
     /// Returns the share of a trial.
     pub(super) fn scale_trial(&self, whole: &TrialSpec) -> TrialSpec {
         let of = self.part_count();
-        TrialSpec { rate: whole.rate / of, most_in_flight: whole.most_in_flight / of, ..*whole }
+        TrialSpec { rate: whole.rate / of, in_flight_cap: whole.in_flight_cap / of, ..*whole }
     }
 
     /// Returns this share of the load, with the common start.
@@ -69,9 +69,10 @@ impl LoadShare {
                 return None;
             }
         }
-        own.most_in_flight = own.most_in_flight.div_ceil(part.shard.1.max(1) as usize);
+        own.in_flight_cap = own.in_flight_cap.div_ceil(part.shard.1.max(1) as usize);
         own.variation.held_idle_connections = share(own.variation.held_idle_connections, part.shard);
-        own.variation.connections = own.variation.connections.map(|most| share(most, part.shard).max(1));
+        own.variation.max_connections =
+            own.variation.max_connections.map(|most| share(most, part.shard).max(1));
         Some((own, Self(Some(part))))
     }
 
@@ -124,8 +125,8 @@ mod tests {
 
     fn clients(clients: usize) -> Experiment {
         let load = Asked::Clients { clients, lasts: Duration::from_secs(1), requests: 100 };
-        let variation = Variation { held_idle_connections: 5, connections: Some(1), ..Variation::NONE };
-        Experiment { name: "clients", load, variation, most_in_flight: 10, drain: Duration::ZERO }
+        let variation = Variation { held_idle_connections: 5, max_connections: Some(1), ..Variation::NONE };
+        Experiment { name: "clients", load, variation, in_flight_cap: 10, drain: Duration::ZERO }
     }
 
     #[test]
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(shares(3, 2), [Some((load(1), 2)), Some((load(1), 2)), None]);
         let own = part(1, 3).scale_experiment(&clients(7)).unwrap().0;
         assert_eq!(
-            (own.variation.held_idle_connections, own.variation.connections, own.most_in_flight),
+            (own.variation.held_idle_connections, own.variation.max_connections, own.in_flight_cap),
             (2, Some(1), 4)
         );
     }

@@ -130,13 +130,13 @@ mod tests {
     fn fate(due: Nanos, generator_lag: Nanos, status: u16) -> CompletedRequest {
         let sent = due + generator_lag;
         CompletedRequest {
-            target: 0,
+            target_index: 0,
             due,
             sent_at: Some(sent),
             generator_lag,
             end: sent + MS,
             outcome: Ok(status),
-            bytes_in: 0,
+            response_body_bytes: 0,
             retries: 0,
             connection_timings: None,
         }

@@ -95,21 +95,21 @@ impl SessionConfig {
             source: RequestSource::List(list),
             transport: travel,
             framing: style,
-            threads,
-            busy_poll,
+            max_threads: threads,
+            busy_poll_max_wait: busy_poll,
         })?)
     }
 
     /// Returns the setup with the variation of an experiment, except its idle connections.
     fn with_variation(mut self, variation: &Variation) -> Result<Self, SessionError> {
         self.reframe(variation)?;
-        if let Some(connections) = variation.connections {
+        if let Some(connections) = variation.max_connections {
             self.transport.max_connections = self.transport.max_connections.min(connections.max(1));
         }
         if variation.timeout.is_some() {
             self.transport.timeout = variation.timeout;
         }
-        if variation.another_source {
+        if variation.uses_another_source {
             self.transport.source_addresses = vec![self.another_source()?];
         }
         if variation.skip_dns {
@@ -178,7 +178,7 @@ impl SessionConfig {
     }
 
     fn addresses_of(&self, origin: &Origin) -> Result<Vec<SocketAddr>, SessionError> {
-        let found = self.transport.dial.addresses(origin);
+        let found = self.transport.dial.resolve_tcp_addresses(origin);
         found.map_err(|_| SessionError::Impossible(format!("found no address for {origin}")))
     }
 }

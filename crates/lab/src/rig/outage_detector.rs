@@ -62,13 +62,13 @@ mod tests {
         let fate = |(at, outcome): (Nanos, &Result<u16, RequestFault>)| {
             let end = at * SECOND / 10;
             CompletedRequest {
-                target: 0,
+                target_index: 0,
                 due: end,
                 sent_at: Some(end),
                 generator_lag: 0,
                 end,
                 outcome: *outcome,
-                bytes_in: 0,
+                response_body_bytes: 0,
                 retries: 0,
                 connection_timings: None,
             }

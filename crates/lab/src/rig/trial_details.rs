@@ -30,7 +30,7 @@ fn failing(total: &LoadStats) -> Option<(String, f64)> {
 }
 
 fn quantiles(total: &LoadStats) -> Option<[f64; 2]> {
-    let response = &total.class(OutcomeClass::Good).response_time;
+    let response = &total.times_of_class(OutcomeClass::Good).response_time;
     let seconds = |quantile| Duration::from_nanos(response.quantile(quantile)).as_secs_f64();
     (response.count() > 0).then(|| [0.5, 0.99].map(seconds))
 }
@@ -48,11 +48,11 @@ mod tests {
         for (at, outcome) in (1..).zip(outcomes) {
             let end = 1_000_000 * at;
             total.record_finished(&FinishedRequest {
-                target: 0,
+                target_index: 0,
                 outcome: *outcome,
                 due: 0,
                 sent_at: Some(0),
-                first_byte: None,
+                first_response_byte_at: None,
                 end,
                 bytes_in: 0,
                 bytes_out: 0,

@@ -140,11 +140,11 @@ mod tests {
 
     fn finished(fault: RequestFault) -> FinishedRequest {
         FinishedRequest {
-            target: 0,
+            target_index: 0,
             outcome: Err(fault),
             due: 0,
             sent_at: None,
-            first_byte: None,
+            first_response_byte_at: None,
             end: 1,
             bytes_in: 0,
             bytes_out: 0,

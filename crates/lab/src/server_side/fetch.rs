@@ -94,8 +94,12 @@ impl MetricsEndpoint {
     pub fn fetch(&self, deadline: Duration, now: &ServerSideClock) -> Result<MetricsPage, MetricsFetchError> {
         let headers = [("Accept", ACCEPT)];
         let request = FetchRequest { headers: &headers, ..FetchRequest::get(&self.host, &self.target) };
-        let answer =
-            exchange(self.address, &request, &FetchLimits { deadline, max_body_bytes: MOST_BYTES }, now)?;
+        let answer = exchange(
+            self.address,
+            &request,
+            &FetchLimits { timeout: deadline, max_body_bytes: MOST_BYTES },
+            now,
+        )?;
         Ok(MetricsPage::parse(answer.body(), format(&answer)?)?)
     }
 }

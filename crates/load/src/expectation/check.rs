@@ -49,7 +49,7 @@ struct GrpcStatus(Option<Vec<u8>>);
 
 impl ResponseCheck {
     /// Prepares the test of a response to a request with these conditions.
-    pub(crate) fn expect(&mut self, expected: Option<Arc<ExpectationSet>>) {
+    pub(crate) fn set_expectations(&mut self, expected: Option<Arc<ExpectationSet>>) {
         self.clear();
         self.expected = expected;
     }
@@ -87,7 +87,7 @@ impl ResponseCheck {
     }
 
     /// Notes that the response is gRPC, and the status in its head, if there is one.
-    pub(crate) fn begin_grpc(&mut self, status: Option<&[u8]>) {
+    pub(crate) fn mark_as_grpc(&mut self, status: Option<&[u8]>) {
         self.grpc = Some(GrpcStatus(status.map(<[u8]>::to_owned)));
     }
 
@@ -96,7 +96,7 @@ impl ResponseCheck {
     }
 
     /// Sets the status from the trailers. Without this call, the status of the head is used.
-    pub(crate) fn end_grpc(&mut self, status: &[u8]) {
+    pub(crate) fn set_grpc_trailer_status(&mut self, status: &[u8]) {
         self.grpc = Some(GrpcStatus(Some(status.to_owned())));
     }
 
@@ -129,7 +129,7 @@ impl ResponseCheck {
     pub(crate) fn reason(&self) -> Option<String> {
         let failed = self.failed.zip(self.expected.as_ref()).and_then(|(at, expected)| expected.0.get(at));
         self.wrong.map(|wrong| match (wrong, failed) {
-            (WrongAnswer::Condition(_), Some(failed)) => failed.failure().to_owned(),
+            (WrongAnswer::Condition(_), Some(failed)) => failed.failure_message().to_owned(),
             (wrong, _) => wrong.to_string(),
         })
     }
@@ -215,7 +215,7 @@ mod tests {
     fn check(conditions: &[&str]) -> ResponseCheck {
         let conditions = conditions.iter().map(|text| text.parse().unwrap()).collect();
         let mut check = ResponseCheck::default();
-        check.expect(ExpectationSet::new(conditions));
+        check.set_expectations(ExpectationSet::new(conditions));
         check
     }
 
@@ -348,8 +348,8 @@ mod tests {
         let judged = |head: Option<&[u8]>, trailer: Option<&[u8]>| {
             let mut check = ResponseCheck::default();
             check.check_headers(HEADERS.into_iter());
-            check.begin_grpc(head);
-            trailer.into_iter().for_each(|status| check.end_grpc(status));
+            check.mark_as_grpc(head);
+            trailer.into_iter().for_each(|status| check.set_grpc_trailer_status(status));
             check.verdict(200, 0).err().and(check.reason())
         };
         assert_eq!(judged(None, Some(b"0")), None);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use rustls::pki_types::ServerName;
 
-use super::head::{Http2Head, TargetHeaders, http2_head, write_head_lines};
+use super::head_and_body::{Http2Head, TargetHeaders, http2_head, write_head_lines};
 use super::url_parts::{UrlAuthority, split_url};
 use super::{Origin, PreparedRequest, RequestBuildError, RequestFraming};
 use crate::expectation::ExpectationSet;
@@ -55,7 +55,7 @@ impl RequestShape {
         if place.origin.tls && ServerName::try_from(place.origin.server_name()).is_err() {
             return Err(RequestBuildError::bad_url(&target.url, "the host is not a valid TLS server name"));
         }
-        let of_run = style.http2 && (place.origin.tls || !style.http2_needs_tls);
+        let of_run = style.may_use_http2 && (place.origin.tls || !style.http2_needs_tls);
         let of_variant = variant.is_some_and(|variant| variant.protocol == Some(VariantProtocol::Http2));
         let http2 = (of_run || of_variant).then(|| http2_head(target, &place, &headers)).transpose()?;
         Ok(Self {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn requests_that_share_a_shape_are_the_same_as_those_that_were_made_alone() {
-        let chunked = RequestFraming { chunked: true, http2: true, ..RequestFraming::default() };
+        let chunked = RequestFraming { chunked: true, may_use_http2: true, ..RequestFraming::default() };
         for style in [RequestFraming::default(), chunked] {
             let mut builder = RequestBuilder::new(style.clone());
             for target in [

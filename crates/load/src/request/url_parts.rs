@@ -36,7 +36,7 @@ pub(super) struct UrlAuthority {
     pub(super) origin: Origin,
     /// The authority as the `Host` header has it.
     pub(super) authority: String,
-    pub(super) credentials: Option<String>,
+    pub(super) authorization_value: Option<String>,
 }
 
 impl UrlAuthority {
@@ -55,7 +55,7 @@ impl UrlAuthority {
         let tls = match url.scheme() {
             "http" => false,
             "https" => true,
-            _ => return Err(RequestBuildError::Scheme(shorten(whole))),
+            _ => return Err(RequestBuildError::Scheme(shorten_for_error_message(whole))),
         };
         let host = match url.host().filter(|_| !authority.is_empty()).ok_or_else(|| bad("no host"))? {
             Host::Domain(name) => name.to_owned(),
@@ -68,7 +68,7 @@ impl UrlAuthority {
         Ok(Self {
             origin: Origin { tls, host, port, variant: None },
             authority,
-            credentials: basic_credentials(&url),
+            authorization_value: basic_credentials(&url),
         })
     }
 }
@@ -84,7 +84,7 @@ pub fn normalized_host(host: &str) -> String {
 }
 
 /// Shortens a text of any length for an error text.
-pub(crate) fn shorten(text: &str) -> String {
+pub(crate) fn shorten_for_error_message(text: &str) -> String {
     match text.char_indices().nth(200) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -98,7 +98,7 @@ pub(crate) fn without_secrets(url: &str) -> String {
     let (authority, path) = rest.split_at(end);
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let (path, query) = path.split_once('?').map_or((path, ""), |(path, _)| (path, "?..."));
-    shorten(&format!("{scheme}://{host}{path}")) + query
+    shorten_for_error_message(&format!("{scheme}://{host}{path}")) + query
 }
 
 fn host_header(host: &str, port: Option<u16>) -> String {

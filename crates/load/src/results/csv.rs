@@ -26,7 +26,7 @@ pub(super) fn append(out: &mut Vec<u8>, scratch: &mut Vec<u8>, record: &Record) 
     );
     field(out, &record.error);
     out.push(b',');
-    append_base64(out, &record.body);
+    append_base64(out, &record.response_body);
     out.push(b',');
     field(out, &record.attack);
     let _ = write!(out, ",{},", record.seq);
@@ -35,7 +35,7 @@ pub(super) fn append(out: &mut Vec<u8>, scratch: &mut Vec<u8>, record: &Record) 
     field(out, &record.url);
     out.push(b',');
     scratch.clear();
-    mime::append(scratch, &record.headers);
+    mime::append(scratch, &record.response_headers);
     append_base64(out, scratch);
     carriage(out, record.connection);
     out.push(b'\n');
@@ -65,7 +65,7 @@ fn carriage(out: &mut Vec<u8>, carriage: RecordedConnection) {
 
 /// Returns Go's `Time.UnixNano`, which wraps outside the years 1678 to 2262.
 fn unix_nano(record: &Record) -> i64 {
-    let timestamp = record.timestamp;
+    let timestamp = record.due_timestamp;
     timestamp.unix_seconds().wrapping_mul(1_000_000_000).wrapping_add(i64::from(timestamp.subsec_nanos()))
 }
 
@@ -124,7 +124,7 @@ pub(super) struct CsvReader {
 }
 
 impl CsvReader {
-    pub(super) fn place(&self) -> InputPosition {
+    pub(super) fn record_position(&self) -> InputPosition {
         InputPosition::Line(self.start)
     }
 
@@ -244,19 +244,19 @@ fn column(text: &[u8]) -> Option<(Column<'_>, Option<&[u8]>)> {
 }
 
 /// The zone that vegeta uses on a machine in UTC; gob distinguishes it from UTC itself.
-const ZONE: Zone = Zone::Offset(0);
+const ZONE: Zone = Zone::SecondsEast(0);
 
 /// Fills the record from the columns. The format has no time zone: instants are UTC here, where vegeta uses the reader's zone.
 fn fill(columns: &Columns<'_>, block: &mut Vec<u8>, record: &mut Record) -> Result<(), CsvError> {
-    record.timestamp = ZonedTimestamp::from_unix_ns(number(columns, 0)?, ZONE);
+    record.due_timestamp = ZonedTimestamp::from_unix_ns(number(columns, 0)?, ZONE);
     record.code = number(columns, 1)?;
     record.latency_ns = number(columns, 2)?;
     record.bytes_out = number(columns, 3)?;
     record.bytes_in = number(columns, 4)?;
     let text = |column: usize| String::from_utf8_lossy(&columns[column]);
     record.error.push_str(&text(5));
-    BASE64_STANDARD.decode_vec(&columns[6], &mut record.body).map_err(|_| CsvError::Base64(7))?;
-    record.empty_body = record.body.is_empty();
+    BASE64_STANDARD.decode_vec(&columns[6], &mut record.response_body).map_err(|_| CsvError::Base64(7))?;
+    record.empty_body = record.response_body.is_empty();
     record.attack.push_str(&text(7));
     record.seq = number(columns, 8)?;
     record.method.push_str(&text(9));
@@ -264,7 +264,7 @@ fn fill(columns: &Columns<'_>, block: &mut Vec<u8>, record: &mut Record) -> Resu
     if !columns[11].is_empty() {
         block.clear();
         BASE64_STANDARD.decode_vec(&columns[11], block).map_err(|_| CsvError::Base64(12))?;
-        mime::parse(block, &mut record.headers).ok_or(CsvError::Headers)?;
+        mime::parse(block, &mut record.response_headers).ok_or(CsvError::Headers)?;
     }
     Ok(())
 }

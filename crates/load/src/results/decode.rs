@@ -30,12 +30,12 @@ enum State {
 
 /// The position at which an input is broken, and the number of good records before it.
 #[derive(Debug, thiserror::Error)]
-#[error("{fault} ({place}, after {records} records)")]
+#[error("{fault} ({record_position}, after {record_count} records)")]
 pub struct DecodeError {
     /// The number of records before the damage.
-    pub records: u64,
+    pub record_count: u64,
     /// The start of the broken record.
-    pub place: InputPosition,
+    pub record_position: InputPosition,
     /// The mistake.
     pub fault: DecodeErrorKind,
 }
@@ -93,7 +93,7 @@ impl<R: BufRead> Decoder<R> {
     /// # Errors
     /// [`DecodeErrorKind::Empty`] and [`DecodeErrorKind::Io`]. An input in no known format fails with the first record.
     pub fn detect(mut input: R) -> Result<Self, DecodeError> {
-        let start = |fault| DecodeError { records: 0, place: InputPosition::Byte(0), fault };
+        let start = |fault| DecodeError { record_count: 0, record_position: InputPosition::Byte(0), fault };
         let head = input.fill_buf().map_err(|error| start(error.into()))?;
         if head.is_empty() {
             return Err(start(DecodeErrorKind::Empty));
@@ -129,9 +129,9 @@ impl<R: BufRead> Decoder<R> {
     pub fn decode(&mut self, record: &mut Record) -> Result<bool, DecodeError> {
         record.clear();
         let (outcome, place) = match &mut self.state {
-            State::Gob(reader) => (reader.next(&mut self.input, record), reader.place()),
-            State::Json(reader) => (reader.next(&mut self.input, record), reader.place()),
-            State::Csv(reader) => (reader.next(&mut self.input, record), reader.place()),
+            State::Gob(reader) => (reader.next(&mut self.input, record), reader.record_position()),
+            State::Json(reader) => (reader.next(&mut self.input, record), reader.record_position()),
+            State::Csv(reader) => (reader.next(&mut self.input, record), reader.record_position()),
         };
         let more = outcome.map_err(|fault| self.describe(place, fault))?;
         self.read += u64::from(more);
@@ -141,7 +141,7 @@ impl<R: BufRead> Decoder<R> {
     fn describe(&self, place: InputPosition, fault: DecodeErrorKind) -> DecodeError {
         let known = self.read > 0 || matches!(fault, DecodeErrorKind::Io(_) | DecodeErrorKind::Empty);
         let fault = if known { fault } else { DecodeErrorKind::Unrecognised(Box::new(fault)) };
-        DecodeError { records: self.read, place, fault }
+        DecodeError { record_count: self.read, record_position: place, fault }
     }
 }
 

@@ -44,12 +44,12 @@ pub(super) fn append(out: &mut Vec<u8>, scratch: &mut Vec<u8>, record: &Record) 
     fields.bytes(0, record.attack.as_bytes());
     fields.uint(1, record.seq);
     fields.uint(2, u64::from(record.code));
-    fields.time(3, record.timestamp);
+    fields.time(3, record.due_timestamp);
     fields.int(4, record.latency_ns);
     fields.uint(5, record.bytes_out);
     fields.uint(6, record.bytes_in);
     fields.bytes(7, record.error.as_bytes());
-    fields.bytes(8, &record.body);
+    fields.bytes(8, &record.response_body);
     fields.bytes(9, record.method.as_bytes());
     fields.bytes(10, record.url.as_bytes());
     fields.headers(11, record);
@@ -96,12 +96,12 @@ impl Fields<'_> {
     }
 
     fn headers(&mut self, field: i8, record: &Record) {
-        if record.headers.is_absent() {
+        if record.response_headers.is_absent() {
             return;
         }
         self.start(field);
-        uint(self.out, record.headers.name_count() as u64);
-        for (name, values) in record.headers.groups() {
+        uint(self.out, record.response_headers.name_count() as u64);
+        for (name, values) in record.response_headers.groups() {
             bytes(self.out, name);
             uint(self.out, values.as_ref().map_or(0, ExactSizeIterator::len) as u64);
             values.into_iter().flatten().for_each(|value| bytes(self.out, value));
@@ -139,7 +139,7 @@ fn bytes(out: &mut Vec<u8>, value: &[u8]) {
 fn time(out: &mut Vec<u8>, value: ZonedTimestamp) {
     let (minutes, odd) = match value.zone() {
         Zone::Utc => (-1, 0),
-        Zone::Offset(seconds) => match i16::try_from(seconds / 60) {
+        Zone::SecondsEast(seconds) => match i16::try_from(seconds / 60) {
             Ok(minutes) if minutes != -1 => (minutes, (seconds % 60) as i8),
             _ => (-1, 0),
         },

@@ -115,7 +115,10 @@ pub fn is_log(head: &[u8]) -> bool {
 ///
 /// # Errors
 /// [`HdrLogError`]; the lines before the damaged line have been added.
-pub fn add_log(input: &mut impl BufRead, sums: &mut Vec<(String, Distribution)>) -> Result<(), HdrLogError> {
+pub fn add_log_by_tag(
+    input: &mut impl BufRead,
+    sums: &mut Vec<(String, Distribution)>,
+) -> Result<(), HdrLogError> {
     read(input, |HdrLogEntry { tag, values, .. }| {
         if let Some((_, sum)) = sums.iter_mut().find(|(known, _)| *known == tag) {
             sum.merge(&values);
@@ -198,7 +201,7 @@ fn plain(values: &Histogram<u64>) -> Vec<u8> {
     let layout = BucketLayout { lowest_discernible: values.low(), digits: values.sigfig() };
     let (mut counts, mut next) = (Vec::new(), 0);
     for step in values.iter_recorded() {
-        let index = layout.index(step.value_iterated_to());
+        let index = layout.bucket_index(step.value_iterated_to());
         if index > next {
             varint(&mut counts, next.cast_signed() - index.cast_signed());
         }
@@ -251,7 +254,7 @@ fn histogram(plain: &[u8]) -> Option<Histogram<u64>> {
     while !counts.is_empty() {
         let number = unvarint(&mut counts)?;
         if let Ok(count) = u64::try_from(number) {
-            values.record_n(layout.value(index)?, count).ok()?;
+            values.record_n(layout.lowest_bucket_value(index)?, count).ok()?;
             index += 1;
         } else {
             index = index.checked_add(number.unsigned_abs())?;
@@ -278,7 +281,7 @@ impl BucketLayout {
         (2 * 10_u64.pow(u32::from(self.digits))).next_power_of_two().ilog2().max(1) - 1
     }
 
-    pub(crate) fn index(&self, value: u64) -> u64 {
+    pub(crate) fn bucket_index(&self, value: u64) -> u64 {
         let (unit, half) = (self.unit(), self.half());
         let units = value >> unit;
         let bucket = units.checked_ilog2().unwrap_or(0).saturating_sub(half);
@@ -286,7 +289,7 @@ impl BucketLayout {
     }
 
     /// Returns the smallest value of a bucket, `None` beyond 64 bits.
-    pub(crate) fn value(&self, index: u64) -> Option<u64> {
+    pub(crate) fn lowest_bucket_value(&self, index: u64) -> Option<u64> {
         let (unit, half) = (self.unit(), self.half());
         let bucket = (index >> half).saturating_sub(1);
         let units = index - (bucket << half);
@@ -351,11 +354,15 @@ mod tests {
     fn indices_and_values_are_inverse_up_to_the_largest() {
         for (low, digits) in [(1, 0), (1, 3), (1000, 2), (1, 5)] {
             let layout = BucketLayout { lowest_discernible: low, digits };
-            let last = layout.index(u64::MAX);
+            let last = layout.bucket_index(u64::MAX);
             for index in (0..last.min(3000)).chain(last.saturating_sub(3000)..=last) {
-                assert_eq!(layout.index(layout.value(index).unwrap()), index, "low {low}, {digits} digits");
+                assert_eq!(
+                    layout.bucket_index(layout.lowest_bucket_value(index).unwrap()),
+                    index,
+                    "low {low}, {digits} digits"
+                );
             }
-            assert_eq!(layout.value(last + 1), None);
+            assert_eq!(layout.lowest_bucket_value(last + 1), None);
         }
     }
 
@@ -374,7 +381,7 @@ mod tests {
         let mut sums = Vec::new();
         for log in [log("response", &a), log("response", &b), log("lag", &a)] {
             assert!(is_log(&log));
-            add_log(&mut &log[..], &mut sums).unwrap();
+            add_log_by_tag(&mut &log[..], &mut sums).unwrap();
             let late = |logged: HdrLogEntry| {
                 assert!((logged.start - 1_735_787_046.75).abs() < 1e-9, "{}", logged.start);
                 Ok(())

@@ -20,7 +20,7 @@ pub(super) fn append(out: &mut Vec<u8>, record: &Record) -> Result<(), EncodeErr
     out.extend_from_slice(b"{\"attack\":");
     string(out, record.attack.as_bytes());
     write!(out, ",\"seq\":{},\"code\":{},\"timestamp\":\"", record.seq, record.code)?;
-    rfc3339::append(out, record.timestamp).ok_or(EncodeError::Year)?;
+    rfc3339::append(out, record.due_timestamp).ok_or(EncodeError::Year)?;
     write!(out, "\",\"latency\":{}", record.latency_ns)?;
     write!(out, ",\"bytes_out\":{},\"bytes_in\":{},\"error\":", record.bytes_out, record.bytes_in)?;
     string(out, record.error.as_bytes());
@@ -31,19 +31,19 @@ pub(super) fn append(out: &mut Vec<u8>, record: &Record) -> Result<(), EncodeErr
     out.extend_from_slice(b",\"url\":");
     string(out, record.url.as_bytes());
     out.extend_from_slice(b",\"headers\":");
-    headers(out, &record.headers);
+    headers(out, &record.response_headers);
     carriage(out, record.connection)?;
     out.extend_from_slice(b"}\n");
     Ok(())
 }
 
 fn body(out: &mut Vec<u8>, record: &Record) {
-    if record.body.is_empty() && !record.empty_body {
+    if record.response_body.is_empty() && !record.empty_body {
         out.extend_from_slice(b"null");
         return;
     }
     out.push(b'"');
-    append_base64(out, &record.body);
+    append_base64(out, &record.response_body);
     out.push(b'"');
 }
 
@@ -148,7 +148,7 @@ pub(super) struct JsonRecordReader {
 }
 
 impl JsonRecordReader {
-    pub(super) fn place(&self) -> InputPosition {
+    pub(super) fn record_position(&self) -> InputPosition {
         InputPosition::Line(self.number)
     }
 
@@ -224,20 +224,23 @@ fn parse(line: &[u8], record: &mut Record) -> Result<(), JsonRecordError> {
     record.bytes_out = line.bytes_out.unwrap_or(0);
     record.bytes_in = line.bytes_in.unwrap_or(0);
     let text = line.timestamp.ok_or(JsonRecordError::NoTimestamp)?;
-    record.timestamp = rfc3339::parse(&text).ok_or_else(|| JsonRecordError::Timestamp(text.into_owned()))?;
-    BASE64_STANDARD.decode_vec(line.body.as_deref().unwrap_or(""), &mut record.body)?;
-    record.empty_body = line.body.is_some() && record.body.is_empty();
+    record.due_timestamp =
+        rfc3339::parse(&text).ok_or_else(|| JsonRecordError::Timestamp(text.into_owned()))?;
+    BASE64_STANDARD.decode_vec(line.body.as_deref().unwrap_or(""), &mut record.response_body)?;
+    record.empty_body = line.body.is_some() && record.response_body.is_empty();
     for (name, values) in line.headers.iter().flatten() {
         match values.as_deref() {
-            None => record.headers.add_name_with_nil_values(name.as_bytes()),
-            Some([]) => record.headers.add_name_without_values(name.as_bytes()),
+            None => record.response_headers.add_name_with_nil_values(name.as_bytes()),
+            Some([]) => record.response_headers.add_name_without_values(name.as_bytes()),
             Some(values) => {
-                values.iter().for_each(|value| record.headers.push(name.as_bytes(), value.as_bytes()));
+                values
+                    .iter()
+                    .for_each(|value| record.response_headers.push(name.as_bytes(), value.as_bytes()));
             }
         }
     }
     if line.headers.is_some() {
-        record.headers.mark_present();
+        record.response_headers.mark_present();
     }
     record.connection = line.connection;
     Ok(())

@@ -64,7 +64,7 @@ impl<R: BufRead> RecordMerge<R> {
     pub fn next_record(&mut self) -> Option<(usize, &Record)> {
         let broken = &mut self.broken;
         self.sources.retain_mut(|source| source.refill(broken));
-        let earliest = self.sources.iter_mut().min_by_key(|source| source.head.timestamp.unix_ns())?;
+        let earliest = self.sources.iter_mut().min_by_key(|source| source.head.due_timestamp.unix_ns())?;
         mem::swap(&mut self.current, &mut earliest.head);
         earliest.taken = true;
         Some((earliest.index, &self.current))

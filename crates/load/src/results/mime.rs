@@ -1,6 +1,6 @@
 //! Headers as a MIME block: how vegeta's CSV carries them, in base64.
 
-use crate::record::{ResponseHeaders, is_token};
+use crate::record::{ResponseHeaders, is_token_byte};
 
 /// Appends `Name: value` lines in name order and the empty line that ends them; appends nothing if there was no response.
 ///
@@ -21,7 +21,7 @@ pub(super) fn append(out: &mut Vec<u8>, headers: &ResponseHeaders) {
 }
 
 fn is_name(name: &[u8]) -> bool {
-    !name.is_empty() && name.iter().all(|&byte| is_token(byte))
+    !name.is_empty() && name.iter().all(|&byte| is_token_byte(byte))
 }
 
 /// Reads such a block; `None` if it is incomplete or does not contain headers.

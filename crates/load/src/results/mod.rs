@@ -75,7 +75,7 @@ pub enum EncodeError {
     Year,
     /// The run was ended at once while the output was blocked.
     #[error("the run ended before the reader had read all results")]
-    Unread,
+    EndedWhileOutputBlocked,
 }
 
 /// Writes records, one `write` call each, so that a reader at the other end of a pipe never waits for a buffer.

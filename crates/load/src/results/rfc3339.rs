@@ -145,7 +145,7 @@ fn offset(zone: &[u8]) -> Option<Zone> {
     let [h1, h2, b':', m1, m2] = *rest else { return None };
     let (hours, minutes) = (number(&[h1, h2])?, number(&[m1, m2])?);
     let seconds = i32::try_from(sign * (hours * 3600 + minutes * 60)).ok()?;
-    (hours < 24 && minutes < 60).then_some(if seconds == 0 { Zone::Utc } else { Zone::Offset(seconds) })
+    (hours < 24 && minutes < 60).then_some(if seconds == 0 { Zone::Utc } else { Zone::SecondsEast(seconds) })
 }
 
 #[cfg(test)]

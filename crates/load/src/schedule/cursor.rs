@@ -55,7 +55,8 @@ impl ScheduleCursor {
         if self.is_closed() {
             return self.next_with_room(now);
         }
-        let Some(due) = self.due.filter(|due| self.seq < self.until.hits && *due < self.until.stop_time)
+        let Some(due) =
+            self.due.filter(|due| self.seq < self.until.max_requests && *due < self.until.stop_time)
         else {
             return self.standing(now);
         };
@@ -77,7 +78,11 @@ impl ScheduleCursor {
             return self.standing(now);
         }
         let seq = self.turn.take();
-        if seq < self.until.hits { NextArrival::Due(Arrival { seq, due: now }) } else { NextArrival::Over }
+        if seq < self.until.max_requests {
+            NextArrival::Due(Arrival { seq, due: now })
+        } else {
+            NextArrival::Over
+        }
     }
 
     /// Returns the result if no request is due. A pause can end and make requests due, but it does not move the end of the
@@ -91,7 +96,7 @@ impl ScheduleCursor {
     #[must_use]
     pub fn is_over(&self, now: Nanos) -> bool {
         let next = if self.is_closed() { self.turn.next() } else { self.seq };
-        next >= self.until.hits || now >= self.latest()
+        next >= self.until.max_requests || now >= self.latest()
     }
 
     /// Returns the end of the schedule, apart from a number of requests.
@@ -117,7 +122,7 @@ impl ScheduleCursor {
 
     /// Ends the schedule before this request, because the input has ended.
     pub fn stop_at_request(&mut self, seq: u64) {
-        self.until.hits = self.until.hits.min(seq);
+        self.until.max_requests = self.until.max_requests.min(seq);
     }
 
     /// Returns the end of the schedule, apart from commands; a closed loop that ends after a number of requests ends with the
@@ -126,7 +131,7 @@ impl ScheduleCursor {
     pub fn schedule_end(&self) -> Nanos {
         match &*self.arrivals {
             ArrivalModel::Closed => self.until.stop_time,
-            ArrivalModel::Open(schedule) => schedule.end_after_hits(self.until.hits, self.latest()),
+            ArrivalModel::Open(schedule) => schedule.end_after_hits(self.until.max_requests, self.latest()),
         }
     }
 
@@ -152,14 +157,14 @@ pub struct SequenceCounter {
 
 impl Default for SequenceCounter {
     fn default() -> Self {
-        Self::of(ScheduleShard::default())
+        Self::for_shard(ScheduleShard::default())
     }
 }
 
 impl SequenceCounter {
     /// Makes a counter of the requests of a shard.
     #[must_use]
-    pub fn of(shard: ScheduleShard) -> Self {
+    pub fn for_shard(shard: ScheduleShard) -> Self {
         let (first, step) = shard.thread_offset_and_stride(0, 1);
         Self::every(step, first)
     }

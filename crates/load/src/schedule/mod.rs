@@ -240,7 +240,7 @@ impl Schedule {
     /// Returns the time from the first request due at or after `from` to the one that would follow the last before `end`. `None`
     /// unless the schedule has one constant rate without Poisson spacing.
     #[must_use]
-    pub fn window_of_hits(&self, from: Nanos, end: Nanos, most: u64) -> Option<Nanos> {
+    pub fn constant_rate_window(&self, from: Nanos, end: Nanos, most: u64) -> Option<Nanos> {
         let is_even = !matches!(self.spacing, ArrivalSpacing::Poisson(_));
         let [PlacedStage { shape: RateShape::Hold(_), length: None, .. }] = &*self.stages else {
             return None;
@@ -287,7 +287,7 @@ impl PlacedStage {
     /// curve is rounded and is kept within the stage.
     fn instant(&self, position: Position) -> Option<Nanos> {
         let own = (position - self.first).saturating_add(self.skipped);
-        let inside = self.shape.instant(own, self.length)?;
+        let inside = self.shape.instant_of_position(own, self.length)?;
         let inside = self.length.map_or(inside, |length| inside.min(length.saturating_sub(1)));
         Some(self.start.saturating_add(inside).max(self.begins))
     }
@@ -323,12 +323,12 @@ pub struct StopCondition {
     /// The instant from which no request is due.
     pub stop_time: Nanos,
     /// The maximum number of requests.
-    pub hits: u64,
+    pub max_requests: u64,
 }
 
 impl Default for StopCondition {
     fn default() -> Self {
-        Self { stop_time: Nanos::MAX, hits: u64::MAX }
+        Self { stop_time: Nanos::MAX, max_requests: u64::MAX }
     }
 }
 

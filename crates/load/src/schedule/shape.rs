@@ -77,7 +77,7 @@ impl RateShape {
     }
 
     /// Returns the inverse of [`RateShape::hits_until`]. It is exact for a held rate, and within a nanosecond or two for curves.
-    pub(super) fn instant(&self, position: Position, length: Option<Nanos>) -> Option<Nanos> {
+    pub(super) fn instant_of_position(&self, position: Position, length: Option<Nanos>) -> Option<Nanos> {
         let hits = position as f64 / ONE;
         let seconds = match self {
             Self::Hold(rate) => {

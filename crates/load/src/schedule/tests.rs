@@ -216,7 +216,7 @@ fn a_cursor_waits_for_the_end_of_a_pause_and_no_longer_than_the_schedule_lasts()
     let closed = || Arc::new(ArrivalModel::Closed);
     let paused = planned.with_pause_from(SECOND);
     for (running, still) in [(open(&planned), open(&paused)), (closed(), closed())] {
-        let until = StopCondition { stop_time: 2 * SECOND, hits: u64::MAX };
+        let until = StopCondition { stop_time: 2 * SECOND, max_requests: u64::MAX };
         let mut cursor = ScheduleCursor::new(running, until, 0, 1);
         assert!(matches!(cursor.next(SECOND), NextArrival::Due(_)));
         cursor.replace(still, true);
@@ -230,7 +230,7 @@ fn a_cursor_waits_for_the_end_of_a_pause_and_no_longer_than_the_schedule_lasts()
 
 #[test]
 fn a_closed_loop_is_always_due_until_it_is_over() {
-    let until = StopCondition { stop_time: SECOND, hits: 3 };
+    let until = StopCondition { stop_time: SECOND, max_requests: 3 };
     let mut cursor = ScheduleCursor::new(Arc::new(ArrivalModel::Closed), until, 1, 2);
     assert_eq!(cursor.next(5), NextArrival::Due(Arrival { seq: 1, due: 5 }));
     assert_eq!(cursor.next(6), NextArrival::Over, "hits 0 and 2 are the other thread's");
@@ -298,7 +298,8 @@ fn of_more_than_sixteen_million_million_hits_none_were_counted() {
 
 #[test]
 fn what_one_client_of_a_closed_loop_leaves_the_others_take() {
-    let (turn, until) = (SequenceCounter::default(), StopCondition { hits: 4, ..StopCondition::default() });
+    let (turn, until) =
+        (SequenceCounter::default(), StopCondition { max_requests: 4, ..StopCondition::default() });
     let cursor = |index| {
         ScheduleCursor::new(Arc::new(ArrivalModel::Closed), until, index, 2).with_shared_counter(turn.clone())
     };
@@ -312,10 +313,10 @@ fn what_one_client_of_a_closed_loop_leaves_the_others_take() {
 
 #[test]
 fn shards_of_a_closed_loop_share_its_hits() {
-    let until = StopCondition { hits: 10, ..StopCondition::default() };
+    let until = StopCondition { max_requests: 10, ..StopCondition::default() };
     let mut hits: Vec<u64> = (0..3)
         .flat_map(|index| {
-            let turn = SequenceCounter::of(ScheduleShard::new(index, 3).unwrap());
+            let turn = SequenceCounter::for_shard(ScheduleShard::new(index, 3).unwrap());
             way(ScheduleCursor::new(Arc::new(ArrivalModel::Closed), until, 0, 1).with_shared_counter(turn))
         })
         .map(|hit| hit.seq)
@@ -352,7 +353,7 @@ proptest! {
         threads in prop::collection::vec(1..4u64, 1..6),
         most in 1..5000u64,
     ) {
-        let (arrivals, until) = (open(stages, spacing), StopCondition { hits: most, ..StopCondition::default() });
+        let (arrivals, until) = (open(stages, spacing), StopCondition { max_requests: most, ..StopCondition::default() });
         let ArrivalModel::Open(schedule) = &*arrivals else { panic!("{arrivals:?}") };
         let mut together = Vec::new();
         for (index, &threads_of_it) in (0..).zip(&threads) {

@@ -34,7 +34,7 @@ impl LatencyHistogram {
     }
 
     /// Allocates memory for the usual latencies.
-    pub(super) fn reserve(&mut self) {
+    pub(super) fn reserve_usual_latencies(&mut self) {
         self.0.reserve(USUAL);
     }
 

@@ -68,7 +68,7 @@ fn unknown<E: serde::de::Error>(what: &str, name: &dyn Display) -> E {
 /// Returns the index of a kind of failure.
 fn kind<E: serde::de::Error>(name: &str) -> Result<usize, E> {
     (0..RequestFault::KIND_COUNT)
-        .find(|&kind| RequestFault::name(kind) == name)
+        .find(|&kind| RequestFault::name_of_kind(kind) == name)
         .ok_or_else(|| unknown("kind of failure", &name))
 }
 
@@ -80,7 +80,7 @@ pub(super) mod failures {
         counts: &[u64; RequestFault::KIND_COUNT],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let named = counts.iter().enumerate().map(|(kind, count)| (RequestFault::name(kind), count));
+        let named = counts.iter().enumerate().map(|(kind, count)| (RequestFault::name_of_kind(kind), count));
         serializer.collect_map(named.filter(|(_, count)| **count > 0))
     }
 
@@ -105,7 +105,7 @@ pub(super) mod failure_examples {
     ) -> Result<S::Ok, S::Error> {
         let told = examples.iter().enumerate();
         serializer.collect_map(
-            told.filter_map(|(kind, example)| Some((RequestFault::name(kind), example.as_deref()?))),
+            told.filter_map(|(kind, example)| Some((RequestFault::name_of_kind(kind), example.as_deref()?))),
         )
     }
 

@@ -131,7 +131,7 @@ impl LoadStats {
             variants,
             ..
         } = self;
-        let times = classes.iter_mut().chain(variants.times_mut());
+        let times = classes.iter_mut().chain(variants.each_variant_times_mut());
         let times =
             times.flat_map(|RequestTimes { service_time, response_time }| [service_time, response_time]);
         [send_lag, generator_lag, scheduler_lag, lookup, connect, tls, write, first_byte, body]
@@ -167,7 +167,7 @@ fn pack(out: &mut Vec<u8>, one: &LatencyHistogram, digits: u8) {
 fn coarse(values: &Distribution, digits: u8) -> Vec<(u64, u64)> {
     let mut filled: Vec<(u64, u64)> = Vec::new();
     for (value, count) in values.buckets() {
-        let index = layout(digits).index(value);
+        let index = layout(digits).bucket_index(value);
         match filled.last_mut() {
             Some((last, all)) if *last == index => *all += count,
             _ => filled.push((index, count)),
@@ -217,7 +217,7 @@ fn refine(
     (least, max): (&mut Option<u64>, u64),
 ) -> Option<()> {
     let mut rest = count.checked_sub(1)?;
-    let high = layout.value(index.checked_add(1)?).map_or(u64::MAX, |next| next - 1).min(max);
+    let high = layout.lowest_bucket_value(index.checked_add(1)?).map_or(u64::MAX, |next| next - 1).min(max);
     match least.take() {
         Some(min) => buckets.record(min).ok()?,
         None => rest = count,

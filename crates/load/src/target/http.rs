@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Lines, Target, TargetDefaults, TargetErrorKind, Weight, parse_header};
 use crate::input_files::InputFiles;
-use crate::request::shorten;
+use crate::request::shorten_for_error_message;
 use crate::variant::Variant;
 
 /// Returns the next target and its first line.
@@ -61,9 +61,11 @@ fn method_and_url(line: &str) -> Result<(String, String), TargetErrorKind> {
     if line.starts_with('{') {
         return Err(TargetErrorKind::LooksLikeJson);
     }
-    let (method, url) = line.split_once(' ').ok_or_else(|| TargetErrorKind::NoUrl(shorten(line)))?;
+    let (method, url) = line
+        .split_once(' ')
+        .ok_or_else(|| TargetErrorKind::NotMethodAndUrl(shorten_for_error_message(line)))?;
     if !is_method(method) {
-        return Err(TargetErrorKind::Method(shorten(method)));
+        return Err(TargetErrorKind::Method(shorten_for_error_message(method)));
     }
     Ok((method.to_owned(), url.trim().to_owned()))
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use super::{Lines, Target, TargetDefaults, TargetErrorKind, Weight};
-use crate::request::shorten;
+use crate::request::shorten_for_error_message;
 use crate::variant::Variant;
 
 /// The schema, plus `weight`, `variant` and `expect`.
@@ -46,7 +46,7 @@ fn target(line: &str, defaults: &TargetDefaults) -> Result<Target, TargetErrorKi
     let written: Written =
         serde_json::from_str(line).map_err(|error| TargetErrorKind::Json(error.to_string()))?;
     if written.method.is_empty() || !written.method.bytes().all(|b| b.is_ascii_uppercase()) {
-        return Err(TargetErrorKind::Method(shorten(&written.method)));
+        return Err(TargetErrorKind::Method(shorten_for_error_message(&written.method)));
     }
     let mut target = Target { method: written.method, url: written.url, ..defaults.target() };
     if let Some(body) = written.body.filter(|body| !body.is_empty()) {

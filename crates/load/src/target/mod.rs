@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::expectation::{Expectation, ExpectationError, ExpectationSet};
 use crate::input_files::InputFiles;
-use crate::request::shorten;
+use crate::request::shorten_for_error_message;
 use crate::template::PLACEHOLDER_START;
 use crate::variant::Variant;
 
@@ -134,7 +134,7 @@ pub enum TargetErrorKind {
     LineTooLong(u64),
     /// The line is not `METHOD URL`.
     #[error("bad target {0:?}: expected METHOD URL")]
-    NoUrl(String),
+    NotMethodAndUrl(String),
     /// The line has the JSON format instead of the http format.
     #[error("bad target: the line is JSON, expected METHOD URL; JSON targets need --format json")]
     LooksLikeJson,
@@ -314,10 +314,10 @@ pub fn parse_header(line: &str) -> Result<(String, String), TargetErrorKind> {
     let parts = line.split_once(':').map(|(key, value)| (key.trim(), value.trim()));
     match parts {
         Some((key, value)) if is_token(key) && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(TargetErrorKind::Header(shorten(line))),
+        _ => Err(TargetErrorKind::Header(shorten_for_error_message(line))),
     }
 }
 
 fn is_token(word: &str) -> bool {
-    !word.is_empty() && word.bytes().all(crate::record::is_token)
+    !word.is_empty() && word.bytes().all(crate::record::is_token_byte)
 }

@@ -33,7 +33,7 @@ impl From<RequestOutcome> for OutcomeName {
         match kind {
             RequestOutcome::Status(status) => Self::Status(status),
             RequestOutcome::OtherStatus => Self::OtherStatus,
-            RequestOutcome::Fault(kind) => Self::Failure(RequestFault::name(kind).to_owned()),
+            RequestOutcome::Fault(kind) => Self::Failure(RequestFault::name_of_kind(kind).to_owned()),
         }
     }
 }
@@ -44,7 +44,7 @@ impl OutcomeName {
             Self::Status(status) => RequestOutcome::Status(*status),
             Self::OtherStatus => RequestOutcome::OtherStatus,
             Self::Failure(name) => RequestOutcome::Fault(
-                (0..RequestFault::KIND_COUNT).find(|&kind| RequestFault::name(kind) == name)?,
+                (0..RequestFault::KIND_COUNT).find(|&kind| RequestFault::name_of_kind(kind) == name)?,
             ),
         })
     }

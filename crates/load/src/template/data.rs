@@ -19,9 +19,9 @@ pub(super) enum RowPart<'p> {
     /// The line as it stands.
     Line,
     /// A CSV column, from 0; each line of the file is data.
-    Number(usize),
+    CsvColumnIndex(usize),
     /// A CSV column whose name stands in the first line.
-    Name(&'p str),
+    CsvColumnName(&'p str),
     /// A value of a JSON line.
     Pointer(&'p str),
 }
@@ -109,7 +109,7 @@ impl DataFiles {
         let column = match part {
             RowPart::Line => whole_lines(text),
             RowPart::Pointer(pointer) => json_lines(file, text, pointer)?,
-            RowPart::Number(_) | RowPart::Name(_) => csv_column(file, text, part)?,
+            RowPart::CsvColumnIndex(_) | RowPart::CsvColumnName(_) => csv_column(file, text, part)?,
         };
         let rows = column.rows.len();
         let first = *data.rows.get_or_insert(rows);
@@ -224,7 +224,7 @@ fn csv_column(file: &str, text: &str, part: RowPart<'_>) -> Result<DataColumn, T
                 (column_index(part, &record).map_err(|reason| bad_row(file, line, reason))?, record.len())
             }
         };
-        let is_header = header.is_none() && matches!(part, RowPart::Name(_));
+        let is_header = header.is_none() && matches!(part, RowPart::CsvColumnName(_));
         header = Some((at, fields));
         if record.len() != fields {
             let reason = format!(
@@ -253,11 +253,11 @@ fn is_open_quote(record: &csv::StringRecord, written: &str, is_last: bool) -> bo
 /// Returns the index of the column, by the first record.
 fn column_index(part: RowPart<'_>, first: &csv::StringRecord) -> Result<usize, String> {
     match part {
-        RowPart::Number(at) if at < first.len() => Ok(at),
-        RowPart::Number(at) => {
+        RowPart::CsvColumnIndex(at) if at < first.len() => Ok(at),
+        RowPart::CsvColumnIndex(at) => {
             Err(format!("there is no column {}: the line has {} columns", at + 1, first.len()))
         }
-        RowPart::Name(name) => {
+        RowPart::CsvColumnName(name) => {
             let mut named = first.iter().enumerate().filter(|(_, cell)| cell.trim() == name);
             match (named.next(), named.next()) {
                 (Some((at, _)), None) => Ok(at),
@@ -319,7 +319,7 @@ mod tests {
     /// The examples of RFC 4180 section 2, rules 1 to 7.
     #[test]
     fn the_examples_of_rfc_4180_are_read_byte_for_byte() {
-        let second = RowPart::Number(1);
+        let second = RowPart::CsvColumnIndex(1);
         for (text, expected) in [
             ("aaa,bbb,ccc\r\nzzz,yyy,xxx\r\n", ["bbb", "yyy"]),
             ("aaa,bbb,ccc\r\nzzz,yyy,xxx", ["bbb", "yyy"]),
@@ -332,15 +332,18 @@ mod tests {
             assert_eq!(values(text, second).unwrap(), expected, "{text:?}");
         }
         let named = "field_name,other,field_name3\r\naaa,bbb,ccc\r\nzzz,yyy,xxx\r\n";
-        assert_eq!(values(named, RowPart::Name("other")).unwrap(), ["bbb", "yyy"]);
+        assert_eq!(values(named, RowPart::CsvColumnName("other")).unwrap(), ["bbb", "yyy"]);
     }
 
     #[test]
     fn a_first_line_is_a_header_where_columns_have_names_and_data_where_they_have_numbers() {
         let text = "name, age\nann,1\nbob,2\n";
-        assert_eq!(values(text, RowPart::Name("age")).unwrap(), ["1", "2"]);
-        assert_eq!(values(text, RowPart::Number(1)).unwrap(), [" age", "1", "2"]);
-        assert_eq!(values(&format!("\u{feff}{text}"), RowPart::Name("name")).unwrap(), ["ann", "bob"]);
+        assert_eq!(values(text, RowPart::CsvColumnName("age")).unwrap(), ["1", "2"]);
+        assert_eq!(values(text, RowPart::CsvColumnIndex(1)).unwrap(), [" age", "1", "2"]);
+        assert_eq!(
+            values(&format!("\u{feff}{text}"), RowPart::CsvColumnName("name")).unwrap(),
+            ["ann", "bob"]
+        );
     }
 
     #[test]
@@ -349,34 +352,38 @@ mod tests {
         std::fs::write(file.path(), "name,age\nann,1\n").unwrap();
         let name = file.path().display().to_string();
         let mut files = DataFiles::default();
-        files.column(&name, RowPart::Name("name"), Escape::None).unwrap();
-        let said = files.column(&name, RowPart::Number(1), Escape::None).unwrap_err().to_string();
+        files.column(&name, RowPart::CsvColumnName("name"), Escape::None).unwrap();
+        let said = files.column(&name, RowPart::CsvColumnIndex(1), Escape::None).unwrap_err().to_string();
         assert!(said.contains("one placeholder finds 1 rows, and another placeholder finds 2"), "{said}");
     }
 
     #[test]
     fn bad_data_names_file_line_and_reason() {
-        let third = RowPart::Number(2);
+        let third = RowPart::CsvColumnIndex(2);
         for (text, part, said) in [
-            ("a,b\nc\n", RowPart::Number(0), "data:2: the line has 1 fields, but the first line has 2"),
+            (
+                "a,b\nc\n",
+                RowPart::CsvColumnIndex(0),
+                "data:2: the line has 1 fields, but the first line has 2",
+            ),
             (
                 "a,\"b\nc\"\r\n\r\nd\r\n",
-                RowPart::Number(0),
+                RowPart::CsvColumnIndex(0),
                 "data:4: the line has 1 fields, but the first line has 2",
             ),
             ("a,b\n", third, "data:1: there is no column 3: the line has 2 columns"),
             (
                 "name,age\nx,1\n",
-                RowPart::Name("nmae"),
+                RowPart::CsvColumnName("nmae"),
                 "data:1: there is no column \"nmae\": the header is name, age",
             ),
-            ("n,n\nx,1\n", RowPart::Name("n"), "data:1: two columns are named \"n\""),
-            ("a,b\nc,\"d\ne,f\n", RowPart::Number(0), "data:2: a quoted field has no closing quote"),
-            ("a\n", RowPart::Name("a"), "data: the file has no rows"),
+            ("n,n\nx,1\n", RowPart::CsvColumnName("n"), "data:1: two columns are named \"n\""),
+            ("a,b\nc,\"d\ne,f\n", RowPart::CsvColumnIndex(0), "data:2: a quoted field has no closing quote"),
+            ("a\n", RowPart::CsvColumnName("a"), "data: the file has no rows"),
             ("", RowPart::Line, "data: the file has no rows"),
             (
                 "{\"a\":1}\n",
-                RowPart::Name("a"),
+                RowPart::CsvColumnName("a"),
                 "data: the file has JSON lines: name a value by its JSON pointer",
             ),
             ("{\"a\":1}\n{\"b\":1}\n", RowPart::Pointer("/a"), "data:2: the line has no value at /a"),

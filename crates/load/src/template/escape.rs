@@ -13,7 +13,7 @@ pub(super) enum Escape {
     /// Unchanged.
     None,
     /// Unchanged; an error if a header cannot contain the value.
-    Header,
+    CheckedHeader,
     /// Percent-encoded, except for the unreserved characters of RFC 3986.
     Percent,
     /// Escaped like the inside of a JSON string.
@@ -31,7 +31,7 @@ impl Escape {
     pub(super) fn apply(self, value: &str) -> Result<Cow<'_, str>, String> {
         Ok(match self {
             Self::None => value.into(),
-            Self::Header => match value.bytes().find(|&b| b < b' ' && b != b'\t' || b == 0x7f) {
+            Self::CheckedHeader => match value.bytes().find(|&b| b < b' ' && b != b'\t' || b == 0x7f) {
                 None => value.into(),
                 Some(b'\r' | b'\n') => return Err("a header value cannot hold a line break".to_owned()),
                 Some(0) => return Err("a header value cannot hold a NUL byte".to_owned()),
@@ -45,8 +45,8 @@ impl Escape {
     }
 
     /// Returns the escaping of `{{raw ...}}` at this place: none, except that a header value is checked.
-    pub(super) fn raw(self) -> Self {
-        if self == Self::Header { self } else { Self::None }
+    pub(super) fn for_raw_placeholder(self) -> Self {
+        if self == Self::CheckedHeader { self } else { Self::None }
     }
 }
 

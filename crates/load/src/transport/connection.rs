@@ -19,12 +19,12 @@ use crate::request_failure_reason::RequestFault;
 /// A connection in the pool's table.
 #[derive(Debug)]
 pub(crate) struct PooledConnection<S: 'static> {
-    pub(crate) route: usize,
+    pub(crate) route_index: usize,
     pub(crate) opening_started: Nanos,
     /// The number of addresses that may still be tried if this one refuses.
-    pub(crate) untried_addresses: usize,
+    pub(crate) untried_address_count: usize,
     /// Distinguishes events of this connection from those of an earlier one at the same index.
-    pub(crate) generation: u32,
+    pub(crate) slot_generation: u32,
     /// True if the route's list of ready connections contains this one.
     pub(crate) is_in_ready_list: bool,
     /// True if the connection must be driven without an event.
@@ -64,7 +64,7 @@ pub(crate) enum ConnectionProtocol<S: 'static> {
     Http1(Http1Connection<S>),
     Http2(Box<Http2Connection<S>>),
     /// The connection has ended.
-    None,
+    Ended,
 }
 
 impl<S: Stream> PooledConnection<S> {
@@ -77,10 +77,10 @@ impl<S: Stream> PooledConnection<S> {
         (generation, number): (u32, u64),
     ) -> Self {
         Self {
-            route,
+            route_index: route,
             opening_started: opened,
-            untried_addresses: alternatives,
-            generation,
+            untried_address_count: alternatives,
+            slot_generation: generation,
             is_in_ready_list: false,
             needs_drive: false,
             single_request: false,
@@ -111,7 +111,7 @@ impl<S: Stream> PooledConnection<S> {
 
     /// True if the connection must be driven once it is open, although the poller reports nothing: HTTP/2 sends first, and data
     /// can have come with the end of the TLS handshake.
-    pub(crate) fn has_more_to_do(&self) -> bool {
+    pub(crate) fn needs_drive_when_open(&self) -> bool {
         self.missed_readiness || self.is_http2()
     }
 
@@ -130,7 +130,7 @@ impl<S: Stream> PooledConnection<S> {
         match &self.speaks {
             ConnectionProtocol::Http1(http1) => usize::from(!http1.is_free()),
             ConnectionProtocol::Http2(http2) => http2.active_requests(),
-            ConnectionProtocol::Opening(_) | ConnectionProtocol::None => 0,
+            ConnectionProtocol::Opening(_) | ConnectionProtocol::Ended => 0,
         }
     }
 
@@ -141,7 +141,7 @@ impl<S: Stream> PooledConnection<S> {
             _ if self.stage != ConnectionStage::Open => 0,
             ConnectionProtocol::Http1(http1) => usize::from(http1.is_free()),
             ConnectionProtocol::Http2(http2) => http2.free_capacity(),
-            ConnectionProtocol::Opening(_) | ConnectionProtocol::None => 0,
+            ConnectionProtocol::Opening(_) | ConnectionProtocol::Ended => 0,
         }
     }
 
@@ -182,8 +182,8 @@ impl<S: Stream> PooledConnection<S> {
                     self.failed(key, cause, progress, turn);
                 }
             }
-            ConnectionProtocol::Opening(_) | ConnectionProtocol::None => {
-                self.failed(key, RequestFault::ClosedEarly, FailureStage::Unseen, turn);
+            ConnectionProtocol::Opening(_) | ConnectionProtocol::Ended => {
+                self.failed(key, RequestFault::ClosedEarly, FailureStage::NotProcessed, turn);
             }
         }
     }
@@ -213,7 +213,7 @@ impl<S: Stream> PooledConnection<S> {
             }
             ConnectionProtocol::Http2(_) => self.drive_streams(turn, desk),
             ConnectionProtocol::Opening(_) => self.go_on_opening(readiness, turn, desk),
-            ConnectionProtocol::None => {}
+            ConnectionProtocol::Ended => {}
         }
     }
 
@@ -225,7 +225,7 @@ impl<S: Stream> PooledConnection<S> {
             ConnectionProtocol::Opening(opening) => opening.stream.note_readable(self.peer_closed, late),
             ConnectionProtocol::Http1(http1) => http1.stream.note_readable(self.peer_closed, late),
             ConnectionProtocol::Http2(http2) => http2.note_readable(self.peer_closed, late),
-            ConnectionProtocol::None => {}
+            ConnectionProtocol::Ended => {}
         }
     }
 
@@ -243,9 +243,9 @@ impl<S: Stream> PooledConnection<S> {
             Ok(true) => {
                 (self.took, self.idle_since) = (opening.opening_times, opening.step_started);
                 if let ConnectionProtocol::Opening(opening) =
-                    std::mem::replace(&mut self.speaks, ConnectionProtocol::None)
+                    std::mem::replace(&mut self.speaks, ConnectionProtocol::Ended)
                 {
-                    self.speaks = opening.open(turn.route_config);
+                    self.speaks = opening.into_http1_or_http2(turn.route_config);
                 }
                 self.stage = ConnectionStage::Open;
                 let told = EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP;
@@ -259,7 +259,7 @@ impl<S: Stream> PooledConnection<S> {
     /// Handles the end of a request on an HTTP/1.1 connection.
     #[inline]
     fn ended<T: TimeSource>(&mut self, end: Http1Outcome, turn: &mut ConnectionTurn<'_, T>) {
-        let Http1Outcome { key, outcome, at } = end;
+        let Http1Outcome { key, reusable_or_fault: outcome, at } = end;
         let reused = self.served > 0;
         match outcome {
             Ok(reusable) => {
@@ -278,7 +278,7 @@ impl<S: Stream> PooledConnection<S> {
                     cause,
                     stage: progress,
                     reused,
-                    at: at.seen,
+                    at: at.read_at,
                 }));
                 self.close(turn);
             }
@@ -306,7 +306,7 @@ impl<S: Stream> PooledConnection<S> {
         let served = http2.drive(self.served > 0, turn, desk);
         let (closed, empty) = (http2.is_closed(), http2.active_requests() == 0);
         self.served += served;
-        if served > 0 && empty && turn.capture.connection_timings {
+        if served > 0 && empty && turn.capture.keep_connection_timings {
             self.idle_since = turn.arrival(http2.receive_stamp(), turn.time.now()).for_request_sent_at(0);
         }
         // Unsent data to a server that has closed its side is useless and may never leave.
@@ -327,7 +327,7 @@ impl<S: Stream> PooledConnection<S> {
                 self.close(turn);
             }
             ConnectionProtocol::Http2(http2) => http2.cancel(key),
-            ConnectionProtocol::Opening(_) | ConnectionProtocol::None => {}
+            ConnectionProtocol::Opening(_) | ConnectionProtocol::Ended => {}
         }
     }
 
@@ -348,7 +348,7 @@ impl<S: Stream> PooledConnection<S> {
                 }
             }
             ConnectionProtocol::Http2(http2) => http2.break_off(cause, self.served > 0, turn),
-            ConnectionProtocol::None => {}
+            ConnectionProtocol::Ended => {}
         }
         self.close(turn);
     }
@@ -364,7 +364,7 @@ impl<S: Stream> PooledConnection<S> {
             ConnectionProtocol::Opening(opening) => Some(use_it(opening.stream.stream())),
             ConnectionProtocol::Http1(http1) => Some(use_it(http1.stream.stream())),
             ConnectionProtocol::Http2(http2) => Some(http2.with_stream(use_it)),
-            ConnectionProtocol::None => None,
+            ConnectionProtocol::Ended => None,
         }
     }
 }

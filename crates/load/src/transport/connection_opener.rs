@@ -13,13 +13,13 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     #[cold]
     pub(super) fn handle_opened(&mut self, index: usize, desk: &mut TransportContext<'_>) {
         let connection = &self.connections[index];
-        let route = &mut self.routes[connection.route];
+        let route = &mut self.routes[connection.route_index];
         route.opening_count -= 1;
         route.protocol =
             if connection.is_http2() { DetectedProtocol::Http2 } else { DetectedProtocol::Http1 };
         route.record_warmed(&self.limits);
-        self.routes_to_check.push(connection.route);
-        if connection.has_more_to_do() {
+        self.routes_to_check.push(connection.route_index);
+        if connection.needs_drive_when_open() {
             self.mark_needs_drive(index);
         }
         self.offer_room(index, true, desk);
@@ -30,7 +30,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     /// excluded.
     pub(crate) fn warm(&mut self, connections: usize, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
-        let listed: Vec<_> = self.routes.listed().map(|(route, _)| route).collect();
+        let listed: Vec<_> = self.routes.listed_routes().map(|(route, _)| route).collect();
         for route in listed {
             self.routes[route].warm(connections, &self.limits);
             self.routes_to_check.push(route);
@@ -40,7 +40,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
 
     /// True if some of these connections are still being opened.
     pub(crate) fn is_warming(&self) -> bool {
-        self.routes.listed().any(|(_, route)| route.warming_count > 0)
+        self.routes.listed_routes().any(|(_, route)| route.warming_count > 0)
     }
 
     /// Tries the next address of the route. After the last address, the request that has waited longest gets no connection.
@@ -51,7 +51,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         fault: RequestFault,
         desk: &mut TransportContext<'_>,
     ) {
-        let PooledConnection { route, untried_addresses: alternatives, .. } = self.connections[index];
+        let PooledConnection { route_index: route, untried_address_count: alternatives, .. } =
+            self.connections[index];
         self.close(index);
         match alternatives.checked_sub(1).filter(|_| matches!(fault, RequestFault::Connect(_))) {
             Some(others) if self.routes[route].wanted_connections() > 0 => {
@@ -99,7 +100,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
             Err(fault) => return self.disappoint(route, fault),
         };
         self.last_token_generation = self.last_token_generation.wrapping_add(1);
-        let names = (self.last_token_generation, self.routes.next_connection_number());
+        let names = (self.last_token_generation, self.routes.take_connection_number());
         let mut connection = PooledConnection::new(stream, route, others, opened, names);
         connection.single_request = self.routes[route].config.single_request;
         let index = self.connections.insert(connection);
@@ -149,7 +150,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
             let late =
                 since.is_some_and(|since| now.saturating_sub(since) >= self.limits.opening_step_timeout);
             if late {
-                self.routes[self.connections[index].route].record_warming_failed();
+                self.routes[self.connections[index].route_index].record_warming_failed();
                 self.close(index);
             }
             since.is_some() && !late

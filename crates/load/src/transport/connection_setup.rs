@@ -79,7 +79,7 @@ impl<S: Stream> PendingConnection<S> {
                         return Ok(false);
                     }
                     if let Some((config, name)) = &path.tls {
-                        self.stream.secure(config, name)?;
+                        self.stream.begin_tls(config, name)?;
                     }
                     self.lap(time);
                     self.step = Step::Securing;
@@ -106,7 +106,7 @@ impl<S: Stream> PendingConnection<S> {
     }
 
     /// Returns an HTTP/2 connection if the server chose HTTP/2, or if it was configured; otherwise HTTP/1.1.
-    pub(crate) fn open(self, path: &RouteConfig) -> ConnectionProtocol<S> {
+    pub(crate) fn into_http1_or_http2(self, path: &RouteConfig) -> ConnectionProtocol<S> {
         if path.prior_knowledge || self.stream.chose_h2() {
             ConnectionProtocol::Http2(Box::new(Http2Connection::new(self.stream, path.max_streams)))
         } else {

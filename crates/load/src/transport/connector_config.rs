@@ -22,7 +22,7 @@ pub(crate) struct ConnectionLimits {
     /// The maximum number of connections of one route.
     pub(crate) connections: usize,
     /// The maximum number of idle connections of one route.
-    pub(crate) idle: usize,
+    pub(crate) max_idle: usize,
     /// The number of requests after which a connection is not reused; it always carries its first one.
     pub(crate) requests: u64,
     /// The age after which a connection is not reused.
@@ -38,20 +38,20 @@ pub(crate) struct ConnectionLimits {
 impl ConnectionLimits {
     /// Returns the number of requests that a connection may carry; 1 if it is for one request only.
     #[inline]
-    pub(crate) fn requests(&self, once: bool) -> u64 {
+    pub(crate) fn max_requests_for(&self, once: bool) -> u64 {
         if once { 1 } else { self.requests }
     }
 
     /// Returns the number of idle connections that a route keeps; 0 if connections are for one request only.
     #[inline]
-    pub(crate) fn idle(&self, once: bool) -> usize {
-        if once { 0 } else { self.idle }
+    pub(crate) fn max_idle_for(&self, once: bool) -> usize {
+        if once { 0 } else { self.max_idle }
     }
 
     /// True if a connection can carry another request.
     #[inline]
     pub(crate) fn allow<S: Stream>(&self, connection: &PooledConnection<S>, now: Nanos) -> bool {
-        connection.requests_begun < self.requests(connection.single_request)
+        connection.requests_begun < self.max_requests_for(connection.single_request)
             && now.saturating_sub(connection.opening_started) < self.age
     }
 }
@@ -89,7 +89,7 @@ pub(crate) struct RouteConfig {
 
 impl ConnectorConfig {
     /// Returns the number, from 1, of the connection that is begun next.
-    pub(crate) fn next_connection_number(&self) -> u64 {
+    pub(crate) fn take_connection_number(&self) -> u64 {
         self.connections_begun.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -114,7 +114,7 @@ impl ConnectorConfig {
             Some(VariantProtocol::Http1) => Some(&[b"http/1.1"]),
             Some(VariantProtocol::Http2) => Some(&[b"h2"]),
         };
-        Some(tls::with_protocols(config, protocols, variant.insecure))
+        Some(tls::with_alpn_and_verification(config, protocols, variant.insecure))
     }
 
     pub(crate) fn expected_protocol(&self, origin: &Origin) -> DetectedProtocol {

@@ -32,7 +32,7 @@ pub(crate) struct Http1Connection<S> {
 pub(crate) struct Http1Outcome {
     pub(crate) key: InFlightKey,
     /// True if the connection can carry another request; or the fault, with the stage that the request had reached.
-    pub(crate) outcome: Result<bool, (RequestFault, FailureStage)>,
+    pub(crate) reusable_or_fault: Result<bool, (RequestFault, FailureStage)>,
     pub(crate) at: ArrivalTime,
 }
 
@@ -124,7 +124,7 @@ impl<S: Stream> Http1Connection<S> {
             self.headed = true;
             let began =
                 if self.began == self.stream.receive_stamp() { at } else { turn.arrival(self.began, seen) };
-            turn.tell(RequestEvent::Head(key, began));
+            turn.tell(RequestEvent::FirstResponseByte(key, began));
         }
         at
     }
@@ -138,7 +138,7 @@ impl<S: Stream> Http1Connection<S> {
         at: ArrivalTime,
     ) -> Option<Http1Outcome> {
         self.flight = None;
-        Some(Http1Outcome { key, outcome, at })
+        Some(Http1Outcome { key, reusable_or_fault: outcome, at })
     }
 
     fn progress(&self) -> FailureStage {
@@ -179,7 +179,7 @@ impl<S: Stream> Http1Connection<S> {
         let at = self.look(key, turn);
         self.flight = None;
         let outcome = if heard { Ok(false) } else { Err((fault, self.progress())) };
-        Http1Outcome { key, outcome, at }
+        Http1Outcome { key, reusable_or_fault: outcome, at }
     }
 
     #[inline]

@@ -178,7 +178,7 @@ impl<S: Stream> Http2Connection<S> {
         key: InFlightKey,
         request: &PreparedRequest,
     ) -> Result<(), (RequestFault, FailureStage)> {
-        let unseen = (RequestFault::RefusedStream, FailureStage::Unseen);
+        let unseen = (RequestFault::RefusedStream, FailureStage::NotProcessed);
         let State::Open { requests, .. } = &mut self.state else { return Err(unseen) };
         let (head, body) = request.http2_request().ok_or((RequestFault::Http2, FailureStage::Answering))?;
         let (answer, sending) = requests.send_request(head, body.is_empty()).map_err(|_| unseen)?;
@@ -339,7 +339,7 @@ impl<S: Stream> Http2Connection<S> {
     fn failure(&self, error: &h2::Error, sent: bool, answering: bool) -> (RequestFault, FailureStage) {
         let unseen = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM) || error.is_go_away();
         if !answering && error.is_remote() && unseen {
-            return (RequestFault::RefusedStream, FailureStage::Unseen);
+            return (RequestFault::RefusedStream, FailureStage::NotProcessed);
         }
         if error.is_io() {
             self.lost(sent, answering)
@@ -354,7 +354,7 @@ impl<S: Stream> Http2Connection<S> {
         match (answering, sent) {
             (true, _) => (broken.unwrap_or(RequestFault::Truncated), FailureStage::Answering),
             (false, true) => (broken.unwrap_or(RequestFault::ClosedEarly), FailureStage::Sent),
-            (false, false) => (broken.unwrap_or(RequestFault::ClosedEarly), FailureStage::Unseen),
+            (false, false) => (broken.unwrap_or(RequestFault::ClosedEarly), FailureStage::NotProcessed),
         }
     }
 }
@@ -380,7 +380,10 @@ impl Call {
                 Awaited::Head(response) => {
                     let response = ready!(Pin::new(response).poll(context))?;
                     self.leave(before, turn);
-                    turn.tell(RequestEvent::Head(self.key, turn.arrival(stamp, turn.time.now())));
+                    turn.tell(RequestEvent::FirstResponseByte(
+                        self.key,
+                        turn.arrival(stamp, turn.time.now()),
+                    ));
                     desk.call(self.key).1.receive_http2_head(&response, turn.capture);
                     self.answer = Awaited::Body(response.into_body());
                 }

@@ -74,7 +74,7 @@ impl<S: Stream> MaybeTlsStream<S> {
     }
 
     /// Begins a TLS handshake.
-    pub(crate) fn secure(
+    pub(crate) fn begin_tls(
         &mut self,
         config: &Arc<ClientConfig>,
         name: &ServerName<'static>,
@@ -311,7 +311,7 @@ mod tests {
         let mut link = MaybeTlsStream::new(socket);
         until(|| link.stream().finish_connect().is_ok());
         let tls = TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap();
-        link.secure(&tls, &ServerName::try_from("localhost").unwrap()).unwrap();
+        link.begin_tls(&tls, &ServerName::try_from("localhost").unwrap()).unwrap();
         until(|| {
             link.note_readable(false, false);
             link.handshake().unwrap()

@@ -25,7 +25,7 @@ pub(crate) struct MemoryState {
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
     /// The outcome of the attempt to connect, if it has ended.
-    pub(crate) connected: Option<bool>,
+    pub(crate) connect_outcome: Option<bool>,
     pub(crate) to_server: Vec<u8>,
     pub(crate) to_client: VecDeque<u8>,
     /// The number of bytes that came together and their arrival time, for the reads that have one.
@@ -35,9 +35,9 @@ pub(crate) struct Pipe {
     /// The number of bytes that the client may write now.
     pub(crate) room: usize,
     /// True if the server has closed the stream normally, false if by a reset.
-    pub(crate) ended: Option<bool>,
+    pub(crate) closed_cleanly: Option<bool>,
     /// True if the client has dropped the stream.
-    pub(crate) dropped: bool,
+    pub(crate) dropped_by_client: bool,
     pub(crate) token: u64,
     /// True if there is a change to report.
     pub(crate) has_unreported_change: bool,
@@ -45,14 +45,14 @@ pub(crate) struct Pipe {
 
 impl Pipe {
     /// Returns the poller's next report about the stream, if there is one.
-    pub(crate) fn report(&mut self) -> Option<(u64, EventFlags)> {
-        if self.dropped || !std::mem::take(&mut self.has_unreported_change) {
+    pub(crate) fn take_poller_report(&mut self) -> Option<(u64, EventFlags)> {
+        if self.dropped_by_client || !std::mem::take(&mut self.has_unreported_change) {
             return None;
         }
         let mut flags = EventFlags::OUT;
         flags.set(EventFlags::IN, !self.to_client.is_empty() || self.endless_data.is_some());
-        flags.set(EventFlags::IN | EventFlags::RDHUP, self.ended.is_some());
-        flags.set(EventFlags::ERR, self.ended == Some(false) || self.connected == Some(false));
+        flags.set(EventFlags::IN | EventFlags::RDHUP, self.closed_cleanly.is_some());
+        flags.set(EventFlags::ERR, self.closed_cleanly == Some(false) || self.connect_outcome == Some(false));
         Some((self.token, flags))
     }
 }
@@ -131,7 +131,7 @@ impl MemoryStream {
 
 impl Stream for MemoryStream {
     fn finish_connect(&self) -> io::Result<()> {
-        self.with(|pipe| match pipe.connected {
+        self.with(|pipe| match pipe.connect_outcome {
             Some(true) => Ok(()),
             _ => Err(io::ErrorKind::ConnectionRefused.into()),
         })
@@ -139,7 +139,7 @@ impl Stream for MemoryStream {
 
     fn read(&self, buffer: &mut [u8]) -> io::Result<IoProgress> {
         self.with(|pipe| {
-            if pipe.ended == Some(false) {
+            if pipe.closed_cleanly == Some(false) {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
             while let Some(endless) = pipe.endless_data.filter(|_| pipe.to_client.len() < buffer.len()) {
@@ -147,7 +147,7 @@ impl Stream for MemoryStream {
             }
             pipe.to_client.make_contiguous();
             match pipe.to_client.read(buffer)? {
-                0 if pipe.ended.is_none() => Ok(IoProgress::WouldBlock),
+                0 if pipe.closed_cleanly.is_none() => Ok(IoProgress::WouldBlock),
                 count => Ok(IoProgress::Bytes(count)),
             }
         })
@@ -161,7 +161,7 @@ impl Stream for MemoryStream {
 
     fn write(&self, bytes: &[u8]) -> io::Result<IoProgress> {
         self.with(|pipe| {
-            if pipe.ended == Some(false) {
+            if pipe.closed_cleanly == Some(false) {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             let count = bytes.len().min(pipe.room);
@@ -174,6 +174,6 @@ impl Stream for MemoryStream {
 
 impl Drop for MemoryStream {
     fn drop(&mut self) {
-        self.with(|pipe| pipe.dropped = true);
+        self.with(|pipe| pipe.dropped_by_client = true);
     }
 }

@@ -64,7 +64,7 @@ pub(crate) enum RequestEvent {
     /// The last byte of the request was handed to the system.
     Wrote(InFlightKey, Nanos),
     /// The first byte of the response has come; over HTTP/2, its head.
-    Head(InFlightKey, ArrivalTime),
+    FirstResponseByte(InFlightKey, ArrivalTime),
     /// The response is complete.
     Done(InFlightKey, ArrivalTime),
     /// There will be no response.
@@ -79,7 +79,7 @@ impl RequestEvent {
     pub(crate) fn key(&self) -> InFlightKey {
         match self {
             Self::Sent(key, _) | Self::Wrote(key, _) => *key,
-            Self::Head(key, _) | Self::Done(key, _) => *key,
+            Self::FirstResponseByte(key, _) | Self::Done(key, _) => *key,
             Self::Failed(failure) => failure.key,
             Self::NoConnection(key, _) => *key,
         }
@@ -92,20 +92,20 @@ pub(crate) struct ArrivalTime {
     /// The kernel's time, if the kernel was asked and knows it.
     received: Option<Nanos>,
     /// The time when this thread had read the bytes.
-    pub(crate) seen: Nanos,
+    pub(crate) read_at: Nanos,
 }
 
 impl ArrivalTime {
     #[inline]
     pub(crate) fn new(received: Option<Nanos>, seen: Nanos) -> Self {
-        Self { received, seen }
+        Self { received, read_at: seen }
     }
 
     /// Returns the arrival time of a response to a request that was sent at `sent`. A kernel time before `sent`, or in the
     /// future, comes from a clock that was set, and is ignored.
     #[inline]
     pub(crate) fn for_request_sent_at(self, sent: Nanos) -> Nanos {
-        self.received.filter(|at| (sent..=self.seen).contains(at)).unwrap_or(self.seen)
+        self.received.filter(|at| (sent..=self.read_at).contains(at)).unwrap_or(self.read_at)
     }
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct TransportFailure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureStage {
     /// The server has not processed the request: the server reported it, or nothing was sent.
-    Unseen,
+    NotProcessed,
     /// The server may have processed the request.
     Sent,
     /// The server has begun to respond, or has reset this request.
@@ -249,7 +249,7 @@ pub(crate) trait NetworkBackend: TimeSource {
 impl TimeSource for EventPoller {
     #[inline]
     fn now(&self) -> Nanos {
-        self.check_time()
+        self.read_clock()
     }
 
     #[inline]
@@ -258,7 +258,7 @@ impl TimeSource for EventPoller {
     }
 
     fn received(&self, stamp: KernelReceiveWallTime) -> Option<Nanos> {
-        self.clock().at_wall(stamp)
+        self.clock().run_time_of_kernel_stamp(stamp)
     }
 }
 
@@ -327,8 +327,13 @@ mod tests {
             let network = EventPoller::new(RunClock::start()).unwrap();
             let (reply, replies) = channel();
             let waker = network.waker();
-            let resolver =
-                RouteResolver { lookup_requests: channel().0, reply, replies, waker, pending_lookups: 0 };
+            let resolver = RouteResolver {
+                lookup_request_sender: channel().0,
+                reply_sender: reply,
+                reply_receiver: replies,
+                waker,
+                pending_lookups: 0,
+            };
             let making = connector_config::ConnectorConfig {
                 tls: None,
                 http2: false,
@@ -340,7 +345,7 @@ mod tests {
             };
             let limits = connector_config::ConnectionLimits {
                 connections: 1,
-                idle: 1,
+                max_idle: 1,
                 requests: u64::MAX,
                 age: Nanos::MAX,
                 http2_connections: 1,
@@ -386,7 +391,7 @@ mod tests {
                 let mut events = std::mem::take(&mut self.events);
                 self.pool.network.poll(&mut events).unwrap();
                 for event in &events {
-                    let token = crate::poller::token(event).unwrap();
+                    let token = crate::poller::event_socket_token(event).unwrap();
                     self.act(|pool, now, desk| pool.drive(token, event.flags, now, desk));
                 }
                 self.act(ConnectionPool::drive_marked_connections);
@@ -425,7 +430,7 @@ mod tests {
                 _ => None,
             });
             client.flights.remove(key);
-            assert!(at.seen > there + SECOND / 1000);
+            assert!(at.read_at > there + SECOND / 1000);
             // The time is later only if this thread lost the CPU between two looks at clocks.
             if (sent..=there).contains(&at.for_request_sent_at(sent)) {
                 return;

@@ -68,7 +68,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     }
 
     /// Returns the number of open connections.
-    pub(crate) fn established(&self) -> usize {
+    pub(crate) fn established_count(&self) -> usize {
         self.connections.iter().filter(|(_, connection)| connection.opening_step_started().is_none()).count()
     }
 
@@ -115,7 +115,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     }
 
     fn wait(&mut self, route: usize, key: InFlightKey, fresh: bool, desk: &mut TransportContext<'_>) {
-        desk.flights.get_mut(key).location = RequestLocation::Waiting(route);
+        desk.flights.get_mut(key).transport_location = RequestLocation::Waiting(route);
         self.routes[route].add_waiting(key, fresh);
         self.routes_to_check.push(route);
     }
@@ -129,8 +129,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         desk: &mut TransportContext<'_>,
     ) -> Option<ConnectionEvent> {
         let flight = desk.flights.get_mut(key);
-        flight.location = RequestLocation::OnConnection(self.token(index));
-        if self.capture.connection_timings {
+        flight.transport_location = RequestLocation::OnConnection(self.token(index));
+        if self.capture.keep_connection_timings {
             flight.connection_timings = Some(self.connections[index].timings(now));
         }
         let change = self.with(index, |connection, turn| connection.begin_request(key, now, turn, desk));
@@ -142,7 +142,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
             self.unlist_if_full(index);
             self.mark_needs_drive(index);
         } else if std::mem::take(&mut connection.is_in_ready_list) {
-            self.routes[connection.route].unlist(index);
+            self.routes[connection.route_index].unlist(index);
         }
         change
     }
@@ -193,7 +193,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
 
     /// Cancels a request that has been given up.
     pub(crate) fn cancel(&mut self, key: InFlightKey, desk: &mut TransportContext<'_>) {
-        match desk.flights.get_mut(key).location {
+        match desk.flights.get_mut(key).transport_location {
             RequestLocation::Nowhere => {}
             RequestLocation::Waiting(route) => self.routes[route].stop_waiting(key),
             RequestLocation::OnConnection(token) => {
@@ -217,14 +217,14 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         act: impl FnOnce(&mut PooledConnection<N::Stream>, &mut ConnectionTurn<'_, N>),
     ) -> Option<ConnectionEvent> {
         let connection = &mut self.connections[index];
-        let path = &self.routes[connection.route].config;
+        let path = &self.routes[connection.route_index].config;
         let budget = ReadBudget { scratch: &mut self.scratch, is_spent: false };
         let (time, keep, events) = (&self.network, self.capture, &mut self.events);
         let mut turn =
             ConnectionTurn { time, route_config: path, capture: keep, budget, events, change: None };
         act(connection, &mut turn);
         if turn.budget.is_spent {
-            let token = u64::from(connection.generation) << 32 | index as u64;
+            let token = u64::from(connection.slot_generation) << 32 | index as u64;
             let watched = connection.with_stream(|stream| time.watch_again(stream, token));
             if let Some(Err(fault)) = watched {
                 connection.break_off(fault, &mut turn);
@@ -253,7 +253,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     /// Gives the room on a connection to waiting requests; lists the connection if there is still room.
     #[inline]
     pub(super) fn offer_room(&mut self, index: usize, new: bool, desk: &mut TransportContext<'_>) {
-        let route = self.connections[index].route;
+        let route = self.connections[index].route_index;
         while self.routes[route].waiting_requests() > 0 && self.has_room(index) {
             let new = new || self.connections[index].is_http2();
             let Some(key) = self.routes[route].next_waiting(new) else { break };
@@ -267,7 +267,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
 
     /// Returns the token of a connection, which no later connection at the same index has.
     pub(super) fn token(&self, index: usize) -> u64 {
-        u64::from(self.connections[index].generation) << 32 | index as u64
+        u64::from(self.connections[index].slot_generation) << 32 | index as u64
     }
 
     /// Returns the index of the connection with this token, if it still exists.
@@ -275,6 +275,6 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     pub(super) fn find(&self, token: u64) -> Option<usize> {
         let index = (token & u64::from(u32::MAX)) as usize;
         let connection = self.connections.get(index)?;
-        (u64::from(connection.generation) == token >> 32).then_some(index)
+        (u64::from(connection.slot_generation) == token >> 32).then_some(index)
     }
 }

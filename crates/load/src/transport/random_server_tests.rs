@@ -135,7 +135,8 @@ impl Protocol {
     fn request(&self) -> PreparedRequest {
         let url = if self.tls.is_some() { "https://127.0.0.1/" } else { "http://127.0.0.1/" };
         let target = Target { method: "GET".into(), url: url.into(), ..Target::default() };
-        PreparedRequest::new(&target, &RequestFraming { http2: true, ..RequestFraming::default() }).unwrap()
+        PreparedRequest::new(&target, &RequestFraming { may_use_http2: true, ..RequestFraming::default() })
+            .unwrap()
     }
 
     fn client(&self, limits: ConnectionLimits) -> TransportHarness {
@@ -150,7 +151,8 @@ impl Protocol {
             dial: Arc::new(DialOptions::default()),
             connections_begun: Arc::default(),
         };
-        TransportHarness::of(vec![self.request()], making, limits, CaptureOptions::default()).unwrap()
+        TransportHarness::from_requests(vec![self.request()], making, limits, CaptureOptions::default())
+            .unwrap()
     }
 }
 
@@ -179,7 +181,7 @@ struct Sim {
 fn limits() -> ConnectionLimits {
     ConnectionLimits {
         connections: 2,
-        idle: usize::MAX,
+        max_idle: usize::MAX,
         requests: u64::MAX,
         age: Nanos::MAX,
         http2_connections: 1,
@@ -225,7 +227,9 @@ impl Sim {
         match news.kind {
             HarnessEventKind::Sent => track.sent = true,
             HarnessEventKind::Wrote => assert!(track.sent && !std::mem::replace(&mut track.wrote, true)),
-            HarnessEventKind::Head => assert!(track.sent && !std::mem::replace(&mut track.head, true)),
+            HarnessEventKind::FirstResponseByte => {
+                assert!(track.sent && !std::mem::replace(&mut track.head, true));
+            }
             HarnessEventKind::Retried => (track.sent, track.wrote, track.head) = (false, false, false),
             HarnessEventKind::Answered(_) => {
                 assert!(track.head);
@@ -265,7 +269,7 @@ impl Sim {
     }
 
     fn report(&mut self, index: usize) -> bool {
-        let reported = self.client.report(index);
+        let reported = self.client.deliver_poller_report(index);
         self.heed();
         reported
     }
@@ -277,7 +281,8 @@ impl Sim {
 
     fn hear(&mut self, index: usize) {
         self.pipe(index, |server, pipe| {
-            if pipe.connected == Some(true) && pipe.ended.is_none() && !pipe.dropped {
+            if pipe.connect_outcome == Some(true) && pipe.closed_cleanly.is_none() && !pipe.dropped_by_client
+            {
                 server.hear(pipe);
             }
         });
@@ -285,7 +290,7 @@ impl Sim {
 
     fn answer(&mut self, index: usize, which: usize, whole: bool) {
         self.pipe(index, |server, pipe| {
-            if pipe.ended.is_none() && !server.requests.is_empty() {
+            if pipe.closed_cleanly.is_none() && !server.requests.is_empty() {
                 server.answer(pipe, which, whole);
             }
         });
@@ -293,7 +298,7 @@ impl Sim {
 
     fn say(&mut self, index: usize, bytes: &[u8]) {
         self.pipe(index, |server, pipe| {
-            if server.greeted && server.http2.is_some() && pipe.ended.is_none() {
+            if server.greeted && server.http2.is_some() && pipe.closed_cleanly.is_none() {
                 server.say(pipe, bytes);
             }
         });
@@ -310,15 +315,15 @@ impl Sim {
         let index = count - 1 - self.rng.usize(..count.min(4));
         let which = self.rng.usize(..8);
         match self.rng.u8(..40) {
-            0..8 => self.client.connect(index, true),
-            8 => self.client.connect(index, false),
+            0..8 => self.client.decide_connect_attempt(index, true),
+            8 => self.client.decide_connect_attempt(index, false),
             9..16 => self.hear(index),
             16..22 => self.answer(index, which, true),
             22 => self.answer(index, which, false),
             23..30 => _ = self.report(index),
             30..33 => self.flush(),
             33 => self.client.end_stream(index, which.is_multiple_of(2)),
-            34 => self.client.make_room(index, [0, 10, 1 << 20][which % 3]),
+            34 => self.client.set_write_room(index, [0, 10, 1 << 20][which % 3]),
             35 => self.client.advance_time([1, 1_000, SECOND / 3][which % 3]),
             36 => self.look_after(),
             37 => self.say(index, &http2_frames::goaway(1)),
@@ -340,12 +345,12 @@ impl Sim {
             self.flush();
             let mut busy = false;
             for index in 0..self.servers.len() {
-                self.client.connect(index, true);
-                self.client.make_room(index, 1 << 20);
+                self.client.decide_connect_attempt(index, true);
+                self.client.set_write_room(index, 1 << 20);
                 busy |= self.report(index);
                 self.hear(index);
                 while !self.servers[index].requests.is_empty()
-                    && self.client.with_pipe(index, |pipe| pipe.ended.is_none())
+                    && self.client.with_pipe(index, |pipe| pipe.closed_cleanly.is_none())
                 {
                     self.answer(index, 0, true);
                 }
@@ -365,7 +370,7 @@ impl Sim {
         let route = &pool.routes[0];
         let mut opening = 0;
         for (index, connection) in &pool.connections {
-            let listed = route.ready.contains(&index);
+            let listed = route.ready_connections.contains(&index);
             assert_eq!(listed, connection.is_in_ready_list);
             match connection.stage() {
                 ConnectionStage::Opening => opening += 1,
@@ -397,7 +402,7 @@ impl Sim {
     /// Checks the state that is left when there are no more requests.
     fn check_rest(&self) {
         let held = self.client.held_resources();
-        assert_eq!((held.carried, held.waiting), (0, 0));
+        assert_eq!((held.requests_on_connections, held.waiting_requests), (0, 0));
     }
 }
 
@@ -405,7 +410,7 @@ fn run(protocol: &Protocol, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let limits = ConnectionLimits {
         connections: rng.usize(1..5),
-        idle: [0, 1, usize::MAX][rng.usize(..3)],
+        max_idle: [0, 1, usize::MAX][rng.usize(..3)],
         requests: [1, 3, u64::MAX][rng.usize(..3)],
         age: [SECOND / 2, Nanos::MAX][rng.usize(..2)],
         http2_connections: rng.usize(1..3),
@@ -442,7 +447,7 @@ impl Sim {
     fn with_one(protocol: &Protocol) -> (Self, u64) {
         let mut sim = Self::new(protocol, limits(), 0);
         let key = sim.launch();
-        sim.client.connect(0, true);
+        sim.client.decide_connect_attempt(0, true);
         while sim.servers[0].requests.is_empty() {
             sim.report(0);
             sim.flush();
@@ -485,7 +490,7 @@ fn a_request_is_sent_when_its_frames_leave() {
         let (mut sim, _) = Sim::with_one(&protocol);
         sim.answer(0, 0, true);
         sim.report(0);
-        sim.client.make_room(0, 0);
+        sim.client.set_write_room(0, 0);
         sim.client.network.lock_state().now = 100;
         let key = sim.launch();
         sim.flush();
@@ -497,7 +502,7 @@ fn a_request_is_sent_when_its_frames_leave() {
         let tried = !protocol.http2;
         assert_eq!(sent(&sim), (tried, false, 100), "{protocol:?}");
         sim.client.network.lock_state().now = 300;
-        sim.client.make_room(0, 1 << 20);
+        sim.client.set_write_room(0, 1 << 20);
         sim.report(0);
         assert_eq!(sent(&sim), (true, true, 300), "{protocol:?}");
     }
@@ -506,7 +511,7 @@ fn a_request_is_sent_when_its_frames_leave() {
 impl Sim {
     /// Makes the server respond to everything on one connection.
     fn serve(&mut self, index: usize) {
-        self.client.connect(index, true);
+        self.client.decide_connect_attempt(index, true);
         for _ in 0..50 {
             self.report(index);
             self.flush();
@@ -575,7 +580,7 @@ fn what_waits_for_room_is_sent_when_there_is_room() {
         let sent = |sim: &Sim| sim.tracks.iter().find(|track| track.hit == second).unwrap().sent;
         assert!(!sent(&sim));
         sim.client.network.lock_state().now = 900;
-        sim.client.connect(1, true);
+        sim.client.decide_connect_attempt(1, true);
         while sim.servers[1].requests.is_empty() {
             sim.report(1);
             sim.flush();
@@ -591,7 +596,7 @@ fn a_server_that_had_closed_by_the_time_its_connection_opened_is_noticed() {
     for protocol in Protocol::four().iter().filter(|protocol| protocol.tls.is_none()) {
         let mut sim = Sim::new(protocol, limits(), 0);
         sim.launch();
-        sim.client.connect(0, true);
+        sim.client.decide_connect_attempt(0, true);
         sim.client.end_stream(0, true);
         sim.report(0);
         sim.flush();
@@ -608,7 +613,7 @@ fn an_idle_connection_ends_with_its_server_although_nothing_can_be_written() {
         sim.answer(0, 0, true);
         sim.report(0);
         assert_eq!((sim.ended, sim.client.held_resources().connections), ([1, 0], 1));
-        sim.client.make_room(0, 0);
+        sim.client.set_write_room(0, 0);
         sim.say(0, &ping);
         sim.client.end_stream(0, true);
         sim.report(0);

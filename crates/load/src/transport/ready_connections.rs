@@ -33,8 +33,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         if connection.is_in_ready_list || connection.free_capacity() == 0 {
             return;
         }
-        let ready = &mut self.routes[connection.route].ready;
-        let room = ready.len() < self.limits.idle(connection.single_request) || connection.is_http2();
+        let ready = &mut self.routes[connection.route_index].ready_connections;
+        let room = ready.len() < self.limits.max_idle_for(connection.single_request) || connection.is_http2();
         if room && self.limits.allow(connection, self.now) {
             connection.is_in_ready_list = true;
             ready.push(index);
@@ -58,20 +58,20 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         let connection = &mut self.connections[index];
         if connection.is_in_ready_list && connection.free_capacity() == 0 {
             connection.is_in_ready_list = false;
-            self.routes[connection.route].unlist(index);
+            self.routes[connection.route_index].unlist(index);
         }
     }
 
     pub(super) fn close(&mut self, index: usize) {
         let connection = self.connections.remove(index);
-        let route = &mut self.routes[connection.route];
+        let route = &mut self.routes[connection.route_index];
         route.connection_count -= 1;
         route.opening_count -= usize::from(connection.stage() == ConnectionStage::Opening);
         if connection.is_in_ready_list {
             route.unlist(index);
         }
         if route.wanted_connections() > 0 {
-            self.routes_to_check.push(connection.route);
+            self.routes_to_check.push(connection.route_index);
         }
     }
 }

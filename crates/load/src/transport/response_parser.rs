@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use seawall_http::request::header_buffer;
 use seawall_http::{
-    BodyDecoder, BodyEvent, HeadLimits, Header, Parsed, ResponseError, ResponseHead, parse_response, unfold,
+    BodyDecoder, BodyEvent, HeadLimits, Header, Parsed, ResponseError, ResponseHead, parse_response,
+    unfold_header_value,
 };
 
 use crate::expectation::ExpectationSet;
@@ -68,7 +69,7 @@ pub(crate) struct ReceivedResponse {
 /// The parts of a response that a record needs; the buffers are reused for the next response.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCapture {
-    pub(crate) reason: String,
+    pub(crate) reason_phrase: String,
     pub(crate) headers: ResponseHeaders,
     pub(crate) body: Vec<u8>,
 }
@@ -76,11 +77,11 @@ pub(crate) struct ResponseCapture {
 /// The parts of responses to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CaptureOptions {
-    pub(crate) location: bool,
+    pub(crate) keep_location: bool,
     /// Keeps headers, and this number of body bytes; `None` keeps nothing.
     pub(crate) record_body_limit: Option<usize>,
     /// True to keep the connection's timings.
-    pub(crate) connection_timings: bool,
+    pub(crate) keep_connection_timings: bool,
 }
 
 impl ResponseCapture {
@@ -99,8 +100,8 @@ impl ResponseCapture {
             Err(fault @ RequestFault::WrongAnswer(_)) => {
                 // The record has no code, like that of any failure, because readers count successes by the code. It has headers
                 // and body, which explain the failure.
-                std::mem::swap(&mut record.headers, &mut self.headers);
-                std::mem::swap(&mut record.body, &mut self.body);
+                std::mem::swap(&mut record.response_headers, &mut self.headers);
+                std::mem::swap(&mut record.response_body, &mut self.body);
                 _ = match check.and_then(ResponseCheck::reason) {
                     Some(wrong) => write!(record.error, "wrong-answer: {wrong}"),
                     None => write!(record.error, "{fault}"),
@@ -109,10 +110,10 @@ impl ResponseCapture {
             Err(fault) => _ = write!(record.error, "{fault}"),
             Ok(status) => {
                 record.code = status;
-                std::mem::swap(&mut record.headers, &mut self.headers);
-                std::mem::swap(&mut record.body, &mut self.body);
+                std::mem::swap(&mut record.response_headers, &mut self.headers);
+                std::mem::swap(&mut record.response_body, &mut self.body);
                 if !record.is_success() {
-                    _ = write!(record.error, "{status} {}", self.reason);
+                    _ = write!(record.error, "{status} {}", self.reason_phrase);
                 }
             }
         }
@@ -125,7 +126,7 @@ impl ReceivedResponse {
         self.keep_alive = false;
         self.bytes_in = 0;
         self.location = None;
-        self.capture.reason.clear();
+        self.capture.reason_phrase.clear();
         self.capture.headers.clear();
         self.capture.body.clear();
         if self.check.is_some() {
@@ -141,7 +142,7 @@ impl ReceivedResponse {
 
     /// Sets the conditions on the response.
     #[inline]
-    pub(crate) fn expect(&mut self, expected: Option<&Arc<ExpectationSet>>) {
+    pub(crate) fn set_expectations(&mut self, expected: Option<&Arc<ExpectationSet>>) {
         if expected.is_some() || self.check.is_some() {
             self.expect_anew(expected);
         }
@@ -152,7 +153,7 @@ impl ReceivedResponse {
     #[cold]
     #[inline(never)]
     fn expect_anew(&mut self, expected: Option<&Arc<ExpectationSet>>) {
-        self.check.get_or_insert_default().expect(expected.cloned());
+        self.check.get_or_insert_default().set_expectations(expected.cloned());
     }
 
     /// Returns the verdict on a complete response: its status, or its mistake.
@@ -188,7 +189,7 @@ impl ReceivedResponse {
     #[inline(never)]
     fn check_grpc(&mut self, headers: &http::HeaderMap) {
         let status = headers.get(GRPC_STATUS).map(http::HeaderValue::as_bytes);
-        self.check.get_or_insert_default().begin_grpc(status);
+        self.check.get_or_insert_default().mark_as_grpc(status);
     }
 
     #[cold]
@@ -207,7 +208,7 @@ impl ReceivedResponse {
     #[cold]
     pub(crate) fn receive_http2_trailers(&mut self, trailers: &http::HeaderMap) {
         if let (Some(check), Some(status)) = (&mut self.check, trailers.get(GRPC_STATUS)) {
-            check.end_grpc(status.as_bytes());
+            check.set_grpc_trailer_status(status.as_bytes());
         }
     }
 
@@ -217,15 +218,17 @@ impl ReceivedResponse {
         if self.check.is_some() {
             self.check_head(head);
         }
-        if keep.location && is_redirect(head.status) {
+        if keep.keep_location && is_redirect(head.status) {
             let named = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("location"));
-            self.location = named.and_then(|header| location(&unfold(header.value)));
+            self.location = named.and_then(|header| location(&unfold_header_value(header.value)));
         }
         if keep.record_body_limit.is_some() {
-            self.capture.reason.push_str(&String::from_utf8_lossy(head.reason));
+            self.capture.reason_phrase.push_str(&String::from_utf8_lossy(head.reason));
             self.capture.headers.mark_present();
             for header in head.headers {
-                self.capture.headers.push_canonical(header.name.as_bytes(), &unfold(header.value));
+                self.capture
+                    .headers
+                    .push_canonical(header.name.as_bytes(), &unfold_header_value(header.value));
             }
         }
     }
@@ -234,12 +237,12 @@ impl ReceivedResponse {
     pub(crate) fn receive_http2_head<B>(&mut self, head: &http::Response<B>, keep: CaptureOptions) {
         self.status = head.status().as_u16();
         self.check_http2(head.headers());
-        if keep.location && is_redirect(self.status) {
+        if keep.keep_location && is_redirect(self.status) {
             let named = head.headers().get(http::header::LOCATION);
             self.location = named.and_then(|value| location(value.as_bytes()));
         }
         if keep.record_body_limit.is_some() {
-            self.capture.reason.push_str(head.status().canonical_reason().unwrap_or(""));
+            self.capture.reason_phrase.push_str(head.status().canonical_reason().unwrap_or(""));
             self.capture.headers.mark_present();
             for (name, value) in head.headers() {
                 self.capture.headers.push_canonical(name.as_str().as_bytes(), value.as_bytes());
@@ -431,14 +434,17 @@ impl ResponseParser {
 }
 
 #[cfg(test)]
-mod reference;
+mod hyper_comparison;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ALL: CaptureOptions =
-        CaptureOptions { location: true, record_body_limit: Some(usize::MAX), connection_timings: false };
+    const ALL: CaptureOptions = CaptureOptions {
+        keep_location: true,
+        record_body_limit: Some(usize::MAX),
+        keep_connection_timings: false,
+    };
 
     /// Parses a response in pieces of `step` bytes. Returns the progress and the response.
     fn answer(bytes: &[u8], step: usize) -> Result<(ParseProgress, ReceivedResponse), RequestFault> {
@@ -463,7 +469,7 @@ mod tests {
             assert_eq!(last, ParseProgress::Done { clean: true }, "{step}");
             assert_eq!((answer.status, answer.bytes_in, answer.keep_alive), (404, 5, true), "{step}");
             assert_eq!(
-                (answer.capture.reason.as_str(), answer.capture.body.as_slice()),
+                (answer.capture.reason_phrase.as_str(), answer.capture.body.as_slice()),
                 ("Not Found", &b"abcde"[..])
             );
             assert_eq!(answer.capture.headers.iter().last(), Some((&b"X-A"[..], &b"b"[..])));
@@ -498,7 +504,12 @@ mod tests {
         let (mut exchange, mut answer) = (ResponseParser::new(), ReceivedResponse::default());
         let bytes = b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 4\r\n\r\nabcd";
         exchange
-            .feed(bytes, "GET", CaptureOptions { location: true, ..CaptureOptions::default() }, &mut answer)
+            .feed(
+                bytes,
+                "GET",
+                CaptureOptions { keep_location: true, ..CaptureOptions::default() },
+                &mut answer,
+            )
             .unwrap();
         assert_eq!((answer.location.as_deref(), answer.capture.body.len()), (Some("/x"), 0));
         assert!(answer.capture.headers.is_absent());

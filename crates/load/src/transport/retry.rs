@@ -6,17 +6,17 @@ use super::FailureStage;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
     /// The limit for a request that the server had not processed.
-    pub(crate) max_retries_if_unseen: u32,
+    pub(crate) max_retries_if_not_processed: u32,
     /// The limit for a request whose reused connection broke.
     pub(crate) max_retries_if_lost: u32,
 }
 
 impl RetryPolicy {
     /// The limits of Go's client (net/http `http2Transport.RoundTripOpt`, `persistConn.shouldRetryRequest`).
-    pub(crate) const GO_CLIENT: Self = Self { max_retries_if_unseen: 6, max_retries_if_lost: 1 };
+    pub(crate) const GO_CLIENT: Self = Self { max_retries_if_not_processed: 6, max_retries_if_lost: 1 };
 
     /// No retries.
-    pub(crate) const NONE: Self = Self { max_retries_if_unseen: 0, max_retries_if_lost: 0 };
+    pub(crate) const NONE: Self = Self { max_retries_if_not_processed: 0, max_retries_if_lost: 0 };
 }
 
 /// The decision about a request that failed.
@@ -39,12 +39,14 @@ pub(crate) fn decide_retry(
     policy: RetryPolicy,
 ) -> RetryDecision {
     match progress {
-        FailureStage::Unseen if attempts < policy.max_retries_if_unseen => RetryDecision::AnyConnection,
+        FailureStage::NotProcessed if attempts < policy.max_retries_if_not_processed => {
+            RetryDecision::AnyConnection
+        }
         // The connection was a reused one, and the server may have closed it at that moment (RFC 9112, section 9.3.1).
         FailureStage::Sent if reused && idempotent && attempts < policy.max_retries_if_lost => {
             RetryDecision::NewConnection
         }
-        FailureStage::Unseen | FailureStage::Sent | FailureStage::Answering => RetryDecision::GiveUp,
+        FailureStage::NotProcessed | FailureStage::Sent | FailureStage::Answering => RetryDecision::GiveUp,
     }
 }
 
@@ -59,8 +61,11 @@ mod tests {
     #[test]
     fn what_the_server_has_not_looked_at_goes_out_again_whatever_it_is() {
         for (reused, idempotent) in [(false, false), (false, true), (true, false), (true, true)] {
-            assert_eq!(again(FailureStage::Unseen, reused, idempotent, 5), RetryDecision::AnyConnection);
-            assert_eq!(again(FailureStage::Unseen, reused, idempotent, 6), RetryDecision::GiveUp);
+            assert_eq!(
+                again(FailureStage::NotProcessed, reused, idempotent, 5),
+                RetryDecision::AnyConnection
+            );
+            assert_eq!(again(FailureStage::NotProcessed, reused, idempotent, 6), RetryDecision::GiveUp);
         }
     }
 

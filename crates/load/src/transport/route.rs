@@ -27,7 +27,7 @@ pub(crate) struct OriginRoute {
     pub(crate) protocol: DetectedProtocol,
     pub(crate) addresses: RouteAddresses,
     /// The connections with room, the last used one at the end.
-    pub(crate) ready: Vec<usize>,
+    pub(crate) ready_connections: Vec<usize>,
     /// The number of connections that are not open yet.
     pub(crate) opening_count: usize,
     /// The number of connections, open or being opened.
@@ -90,7 +90,7 @@ impl OriginRoute {
             config: path,
             protocol: speaks,
             addresses,
-            ready: Vec::new(),
+            ready_connections: Vec::new(),
             opening_count: 0,
             connection_count: 0,
             warming_count: 0,
@@ -106,7 +106,7 @@ impl OriginRoute {
         let wanted = match self.protocol {
             DetectedProtocol::Http1 => self.wanted_connections(),
             DetectedProtocol::Http2 => {
-                let requests = limits.requests(self.config.single_request);
+                let requests = limits.max_requests_for(self.config.single_request);
                 let each = usize::try_from(requests).unwrap_or(usize::MAX).min(self.config.max_streams);
                 self.waiting_requests().div_ceil(each.max(1)) + self.warming_count
             }
@@ -157,25 +157,27 @@ impl OriginRoute {
         connections: &Slab<PooledConnection<S>>,
     ) -> Option<usize> {
         match self.protocol {
-            DetectedProtocol::Http2 => {
-                self.ready.iter().copied().min_by_key(|&index| connections[index].active_requests())
-            }
-            DetectedProtocol::Http1 | DetectedProtocol::Unknown => self.ready.last().copied(),
+            DetectedProtocol::Http2 => self
+                .ready_connections
+                .iter()
+                .copied()
+                .min_by_key(|&index| connections[index].active_requests()),
+            DetectedProtocol::Http1 | DetectedProtocol::Unknown => self.ready_connections.last().copied(),
         }
     }
 
     #[inline]
     pub(crate) fn unlist(&mut self, index: usize) {
-        if self.ready.last() == Some(&index) {
-            self.ready.pop();
+        if self.ready_connections.last() == Some(&index) {
+            self.ready_connections.pop();
         } else {
-            self.ready.retain(|&ready| ready != index);
+            self.ready_connections.retain(|&ready| ready != index);
         }
     }
 
     /// Requests the opening of further connections, up to `connections`, without a request for them.
     pub(crate) fn warm(&mut self, connections: usize, limits: &ConnectionLimits) {
-        let idle = limits.idle(self.config.single_request);
+        let idle = limits.max_idle_for(self.config.single_request);
         let kept = if self.protocol == DetectedProtocol::Http2 { limits.http2_connections } else { idle };
         self.warming_count =
             connections.min(kept).min(limits.connections).saturating_sub(self.connection_count);

@@ -42,9 +42,9 @@ pub(crate) struct RouteTable {
 
 /// The lookup of addresses by this thread.
 pub(crate) struct RouteResolver {
-    pub(crate) lookup_requests: Sender<LookupRequest>,
-    pub(crate) reply: Sender<ResolvedOrigin>,
-    pub(crate) replies: Receiver<ResolvedOrigin>,
+    pub(crate) lookup_request_sender: Sender<LookupRequest>,
+    pub(crate) reply_sender: Sender<ResolvedOrigin>,
+    pub(crate) reply_receiver: Receiver<ResolvedOrigin>,
     pub(crate) waker: SenderWaker,
     /// The number of lookups without a response.
     pub(crate) pending_lookups: usize,
@@ -163,20 +163,25 @@ impl RouteTable {
     }
 
     /// Returns the routes of the listed requests, each once.
-    pub(crate) fn listed(&self) -> impl Iterator<Item = (usize, &OriginRoute)> {
+    pub(crate) fn listed_routes(&self) -> impl Iterator<Item = (usize, &OriginRoute)> {
         self.list.iter().filter(|(_, route)| route.is_permanent())
     }
 
     /// Returns the number of the connection that is begun next, in the run.
-    pub(crate) fn next_connection_number(&self) -> u64 {
-        self.making.next_connection_number()
+    pub(crate) fn take_connection_number(&self) -> u64 {
+        self.making.take_connection_number()
     }
 
     /// Looks up the addresses of a route. Returns false if no lookup is possible now.
     pub(crate) fn request_lookup(&mut self, route: usize, now: Nanos) -> bool {
         let OriginRoute { addresses, origin, .. } = &mut self.list[route];
-        let RouteResolver { reply, waker, lookup_requests: questions, pending_lookups: asked, .. } =
-            &mut self.resolver;
+        let RouteResolver {
+            reply_sender: reply,
+            waker,
+            lookup_request_sender: questions,
+            pending_lookups: asked,
+            ..
+        } = &mut self.resolver;
         let question = LookupRequest {
             origin: origin.clone(),
             asked_at: now,
@@ -199,7 +204,8 @@ impl RouteTable {
         if self.resolver.pending_lookups == 0 {
             return None;
         }
-        let ResolvedOrigin { origin, asked_at: at, found } = self.resolver.replies.try_recv().ok()?;
+        let ResolvedOrigin { origin, asked_at: at, lookup_result: found } =
+            self.resolver.reply_receiver.try_recv().ok()?;
         self.resolver.pending_lookups -= 1;
         stats.lookup.record(now.saturating_sub(at));
         // A route that waits for a response is not dropped.
@@ -241,7 +247,13 @@ mod tests {
         let (sender, questions) = channel();
         let (reply, replies) = channel();
         let waker = EventPoller::new(RunClock::start()).unwrap().waker();
-        let resolver = RouteResolver { lookup_requests: sender, reply, replies, waker, pending_lookups: 0 };
+        let resolver = RouteResolver {
+            lookup_request_sender: sender,
+            reply_sender: reply,
+            reply_receiver: replies,
+            waker,
+            pending_lookups: 0,
+        };
         let making = ConnectorConfig {
             tls: None,
             http2: false,
@@ -300,7 +312,9 @@ mod tests {
         assert!(matches!(lack, RouteNeed::Unreachable(RequestFault::Resolve(NameFault::Busy))));
         // The outstanding responses come, and then all routes can be dropped.
         for LookupRequest { origin, asked_at: at, reply, .. } in questions.try_iter() {
-            reply.send(ResolvedOrigin { origin, asked_at: at, found: Err(NameFault::NoHost) }).unwrap();
+            reply
+                .send(ResolvedOrigin { origin, asked_at: at, lookup_result: Err(NameFault::NoHost) })
+                .unwrap();
         }
         let mut stats = LoadStats::default();
         while routes.adopt_resolved(10_000, &mut stats).is_some() {}
@@ -322,7 +336,7 @@ mod tests {
     fn limits() -> ConnectionLimits {
         ConnectionLimits {
             connections: 5,
-            idle: 5,
+            max_idle: 5,
             requests: 1,
             age: Nanos::MAX,
             http2_connections: 1,
@@ -349,7 +363,7 @@ mod tests {
         for (answers, LookupRequest { origin, asked_at: at, reply, .. }) in (1..).zip(asked) {
             let found =
                 Ok(routes.making.dial.known_addresses(request("http://127.0.0.1/").origin()).unwrap());
-            reply.send(ResolvedOrigin { origin, asked_at: at, found }).unwrap();
+            reply.send(ResolvedOrigin { origin, asked_at: at, lookup_result: found }).unwrap();
             assert_eq!(routes.adopt_resolved(0, &mut LoadStats::default()), Some(route));
             assert!(matches!(routes[route].needs(&limits()), RouteNeed::Connection), "{answers}");
             assert!(routes[route].addresses.next().is_some());

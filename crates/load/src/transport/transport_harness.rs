@@ -59,7 +59,7 @@ pub enum HarnessEventKind {
     /// The last byte of the request was sent.
     Wrote,
     /// The response has begun.
-    Head,
+    FirstResponseByte,
     /// The request ended with a complete response.
     Answered(HarnessResponse),
     /// The request is sent again.
@@ -72,13 +72,13 @@ pub enum HarnessEventKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HarnessResponse {
     /// The index of the stream that carried it, in the order of opening.
-    pub stream: usize,
+    pub stream_index: usize,
     /// The status of the response.
     pub status: u16,
     /// The number of bytes of its body.
-    pub bytes: u64,
+    pub body_byte_count: u64,
     /// The number of those bytes that were kept.
-    pub kept_bytes: usize,
+    pub kept_byte_count: usize,
     /// The method of the request.
     pub method: String,
 }
@@ -132,7 +132,7 @@ impl TransportHarness {
     /// # Errors
     /// [`HarnessError`].
     pub fn new(http2: bool) -> Result<Self, HarnessError> {
-        let style = RequestFraming { http2, ..RequestFraming::default() };
+        let style = RequestFraming { may_use_http2: http2, ..RequestFraming::default() };
         let requests = targets()
             .iter()
             .map(|target| PreparedRequest::new(target, &style))
@@ -149,27 +149,27 @@ impl TransportHarness {
         };
         let limits = ConnectionLimits {
             connections: Self::MAX_CONNECTIONS,
-            idle: Self::MAX_CONNECTIONS,
+            max_idle: Self::MAX_CONNECTIONS,
             requests: Self::REQUESTS,
             age: Nanos::MAX,
             http2_connections: 2,
             opening_step_timeout: SECOND,
             source_addresses: SourceAddresses::default(),
         };
-        Self::of(
+        Self::from_requests(
             requests,
             making,
             limits,
             CaptureOptions {
-                location: true,
+                keep_location: true,
                 record_body_limit: Some(Self::MAX_KEPT_BYTES),
-                connection_timings: true,
+                keep_connection_timings: true,
             },
         )
     }
 
     /// Makes a client that sends these requests.
-    pub(super) fn of(
+    pub(super) fn from_requests(
         requests: Vec<PreparedRequest>,
         making: ConnectorConfig,
         limits: ConnectionLimits,
@@ -181,8 +181,13 @@ impl TransportHarness {
         let targets = list.requests().len();
         let waker = EventPoller::new(RunClock::start()).map_err(io::Error::from)?.waker();
         let (questions, (reply, replies)) = (channel().0, channel());
-        let resolver =
-            RouteResolver { lookup_requests: questions, reply, replies, waker, pending_lookups: 0 };
+        let resolver = RouteResolver {
+            lookup_request_sender: questions,
+            reply_sender: reply,
+            reply_receiver: replies,
+            waker,
+            pending_lookups: 0,
+        };
         let mut routes = RouteTable::new(&HashMap::new(), making, SourceAddresses::default(), resolver);
         routes.register_requests(list.requests());
         let network = MemoryNetwork::default();
@@ -236,7 +241,7 @@ impl TransportHarness {
     }
 
     /// Returns the numbers of the requests that have not ended.
-    pub fn under_way(&self) -> impl Iterator<Item = u64> {
+    pub fn unfinished_request_numbers(&self) -> impl Iterator<Item = u64> {
         self.keys.iter().map(|(_, hit)| *hit)
     }
 
@@ -268,7 +273,9 @@ impl TransportHarness {
         let event = self.pool.next_event()?;
         let (key, at) = match event {
             RequestEvent::Sent(key, at) | RequestEvent::Wrote(key, at) => (key, at),
-            RequestEvent::Head(key, at) | RequestEvent::Done(key, at) => (key, at.for_request_sent_at(0)),
+            RequestEvent::FirstResponseByte(key, at) | RequestEvent::Done(key, at) => {
+                (key, at.for_request_sent_at(0))
+            }
             RequestEvent::Failed(TransportFailure { key, at, .. }) => (key, at),
             RequestEvent::NoConnection(key, _) => (key, self.now()),
         };
@@ -276,7 +283,7 @@ impl TransportHarness {
         let what = match event {
             RequestEvent::Sent(..) => HarnessEventKind::Sent,
             RequestEvent::Wrote(..) => HarnessEventKind::Wrote,
-            RequestEvent::Head(..) => HarnessEventKind::Head,
+            RequestEvent::FirstResponseByte(..) => HarnessEventKind::FirstResponseByte,
             // The event is of a request that has ended: there is nothing to look up.
             _ if hit.is_none() => HarnessEventKind::Failed,
             RequestEvent::Done(..) => self.answered(key),
@@ -294,7 +301,7 @@ impl TransportHarness {
         let (status, bytes, kept) =
             (flight.answer.status, flight.answer.bytes_in, flight.answer.capture.body.len());
         let method = self.supply.request(&flight.request).method().to_owned();
-        let place = flight.location;
+        let place = flight.transport_location;
         let stream = self
             .network
             .lock_state()
@@ -303,14 +310,20 @@ impl TransportHarness {
             .rposition(|pipe| place == RequestLocation::OnConnection(pipe.token));
         self.forget(key);
         let stream = stream.unwrap_or(usize::MAX);
-        HarnessEventKind::Answered(HarnessResponse { stream, status, bytes, kept_bytes: kept, method })
+        HarnessEventKind::Answered(HarnessResponse {
+            stream_index: stream,
+            status,
+            body_byte_count: bytes,
+            kept_byte_count: kept,
+            method,
+        })
     }
 
     fn failed(&mut self, failure: TransportFailure) -> HarnessEventKind {
         let key = failure.key;
         let flight = self.flights.get_mut(key);
         let idempotent = self.supply.request(&flight.request).is_idempotent();
-        flight.location = RequestLocation::Nowhere;
+        flight.transport_location = RequestLocation::Nowhere;
         flight.retries += 1;
         flight.answer.clear();
         let attempts = flight.retries - 1;
@@ -340,9 +353,9 @@ impl TransportHarness {
         let carried = self.pool.connections.iter().map(|(_, connection)| connection.active_requests()).sum();
         HeldResources {
             connections: self.pool.connection_count(),
-            streams: self.network.lock_state().pipes.iter().filter(|pipe| !pipe.dropped).count(),
-            carried,
-            waiting: self.pool.routes[0].waiting_requests(),
+            streams: self.network.lock_state().pipes.iter().filter(|pipe| !pipe.dropped_by_client).count(),
+            requests_on_connections: carried,
+            waiting_requests: self.pool.routes[0].waiting_requests(),
         }
     }
 
@@ -351,10 +364,10 @@ impl TransportHarness {
     }
 
     /// Connects a stream or refuses it. Does nothing if that was decided before.
-    pub fn connect(&mut self, stream: usize, well: bool) {
+    pub fn decide_connect_attempt(&mut self, stream: usize, well: bool) {
         self.with_pipe(stream, |pipe| {
-            if pipe.connected.is_none() {
-                (pipe.connected, pipe.has_unreported_change) = (Some(well), true);
+            if pipe.connect_outcome.is_none() {
+                (pipe.connect_outcome, pipe.has_unreported_change) = (Some(well), true);
             }
         });
     }
@@ -362,7 +375,9 @@ impl TransportHarness {
     /// Sends bytes from the server; false if it cannot.
     pub fn send_from_server(&mut self, stream: usize, bytes: &[u8]) -> bool {
         self.with_pipe(stream, |pipe| {
-            let can = pipe.connected == Some(true) && pipe.ended.is_none() && !pipe.dropped;
+            let can = pipe.connect_outcome == Some(true)
+                && pipe.closed_cleanly.is_none()
+                && !pipe.dropped_by_client;
             if can {
                 pipe.to_client.extend(bytes);
                 pipe.has_unreported_change |= !bytes.is_empty();
@@ -374,14 +389,14 @@ impl TransportHarness {
     /// Ends a stream from the server's side, normally or by a reset.
     pub fn end_stream(&mut self, stream: usize, well: bool) {
         self.with_pipe(stream, |pipe| {
-            if pipe.connected == Some(true) && pipe.ended.is_none() {
-                (pipe.ended, pipe.has_unreported_change) = (Some(well), true);
+            if pipe.connect_outcome == Some(true) && pipe.closed_cleanly.is_none() {
+                (pipe.closed_cleanly, pipe.has_unreported_change) = (Some(well), true);
             }
         });
     }
 
     /// Sets the number of bytes that the client may write from now on.
-    pub fn make_room(&mut self, stream: usize, room: usize) {
+    pub fn set_write_room(&mut self, stream: usize, room: usize) {
         self.with_pipe(stream, |pipe| {
             pipe.has_unreported_change |= pipe.room == 0 && room > 0;
             pipe.room = room;
@@ -390,13 +405,13 @@ impl TransportHarness {
 
     /// Returns the number of bytes that the server has sent and the client has not read.
     #[must_use]
-    pub fn unread(&self, stream: usize) -> usize {
+    pub fn unread_byte_count(&self, stream: usize) -> usize {
         self.network.lock_state().pipes[stream].to_client.len()
     }
 
     /// Reports a stream, if there is anything new about it.
-    pub fn report(&mut self, stream: usize) -> bool {
-        let Some((token, flags)) = self.with_pipe(stream, Pipe::report) else { return false };
+    pub fn deliver_poller_report(&mut self, stream: usize) -> bool {
+        let Some((token, flags)) = self.with_pipe(stream, Pipe::take_poller_report) else { return false };
         self.with_pool(|pool, now, desk| pool.drive(token, flags, now, desk));
         true
     }
@@ -410,7 +425,7 @@ pub struct HeldResources {
     /// The streams that the client has not dropped.
     pub streams: usize,
     /// The requests on a connection.
-    pub carried: usize,
+    pub requests_on_connections: usize,
     /// The requests that wait for a connection.
-    pub waiting: usize,
+    pub waiting_requests: usize,
 }

@@ -23,7 +23,7 @@ pub(super) fn check_thread_cpu(senders: &ProbeResult<Vec<ThreadUsage>>, run: &Ru
         Ok(senders) => senders,
         Err(why) => return CPU.unknown_finding(why),
     };
-    let used = |sender: &ThreadUsage| sender.on_cpu.saturating_sub(busy_poll(sender, run));
+    let used = |sender: &ThreadUsage| sender.on_cpu_time.saturating_sub(busy_poll(sender, run));
     let (share, sender) = most(senders, |sender| used(sender) + sender.waited.unwrap_or_default());
     let limited = if run.has_missed_sends { CPU_LIMITED_MISSING } else { CPU_LIMITED };
     let grade = match share {

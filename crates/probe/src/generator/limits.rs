@@ -21,7 +21,7 @@ const NEARLY: f64 = 80.0;
 const MEMORY: CheckDefinition = CheckDefinition { id: "memory", unit: "% of the limit", limit: NEARLY };
 
 /// Judges the control group whose memory is nearest to its limit. Its effect on the run shows as memory pressure.
-pub(super) fn check_memory(after: &MachineSnapshot) -> MachineFinding {
+pub(super) fn check_cgroup_memory_limit(after: &MachineSnapshot) -> MachineFinding {
     let groups = match &after.memory {
         Ok(groups) => groups,
         Err(why) => return MEMORY.unknown_finding(why),
@@ -61,8 +61,10 @@ const SOCKETS_LIMITED: f64 = 1.0;
 
 /// Judges the connections that failed on this machine.
 pub(super) fn check_socket_failures(run: &RunActivity) -> MachineFinding {
-    let share =
-        percent(run.socket_failures as f64, run.connections.saturating_add(run.socket_failures) as f64);
+    let share = percent(
+        run.socket_failures as f64,
+        run.opened_connection_count.saturating_add(run.socket_failures) as f64,
+    );
     let grade = match run.socket_failures {
         0 => FindingGrade::Ok,
         _ if share <= SOCKETS_LIMITED => FindingGrade::Degraded,
@@ -82,19 +84,20 @@ pub const TIME_WAIT_SECONDS: f64 = 60.0;
 const PORTS: CheckDefinition = CheckDefinition { id: "ports", unit: "ports", limit: 0.0 };
 
 /// Judges whether a longer run would exhaust the ports. Ports that were missing in this run are in [`check_socket_failures`].
-pub(super) fn check_ports(
+pub(super) fn check_projected_port_use(
     before: &MachineSnapshot,
     after: &MachineSnapshot,
     run: &RunActivity,
 ) -> MachineFinding {
-    let (ports, waiting) = match (&after.ephemeral_port_count, &before.time_wait, &after.time_wait) {
-        (Ok(ports), Ok(before), Ok(after)) => (*ports, after.saturating_sub(*before)),
-        (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return PORTS.unknown_finding(why),
-    };
+    let (ports, waiting) =
+        match (&after.ephemeral_port_count, &before.time_wait_count, &after.time_wait_count) {
+            (Ok(ports), Ok(before), Ok(after)) => (*ports, after.saturating_sub(*before)),
+            (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return PORTS.unknown_finding(why),
+        };
     // Connections that a short run opens at its start are not opened again and again.
-    let rate = run.connections as f64 / run.sending_duration.as_secs_f64().max(1.0);
+    let rate = run.opened_connection_count as f64 / run.sending_duration.as_secs_f64().max(1.0);
     // If few of many connections are in TIME_WAIT, the other side closes them or they stay open.
-    let held = waiting.saturating_mul(2) >= run.connections;
+    let held = waiting.saturating_mul(2) >= run.opened_connection_count;
     let projected = if held { rate * TIME_WAIT_SECONDS } else { waiting as f64 };
     let (grade, advice) = info_if(
         projected > ports as f64,

@@ -41,7 +41,9 @@ fn during(before: &MachineSnapshot, after: &MachineSnapshot) -> Result<TcpStackC
     let (before, after) = (before.tcp.as_ref(), after.tcp.as_ref());
     let (before, after) = (before.map_err(ProbeError::clone)?, after.map_err(ProbeError::clone)?);
     Ok(TcpStackCounters {
-        listen_drops: after.listen_drops.saturating_sub(before.listen_drops),
+        listen_drops_of_any_cause: after
+            .listen_drops_of_any_cause
+            .saturating_sub(before.listen_drops_of_any_cause),
         listen_overflows: after.listen_overflows.saturating_sub(before.listen_overflows),
         syn_retransmits: after.syn_retransmits.saturating_sub(before.syn_retransmits),
         timeouts: after.timeouts.saturating_sub(before.timeouts),
@@ -59,7 +61,13 @@ pub(super) fn check_tcp(before: &MachineSnapshot, after: &MachineSnapshot) -> Ma
         Err(why) => return TCP.unknown_finding(&why),
     };
     let grade = if tcp == TcpStackCounters::default() { FindingGrade::Ok } else { FindingGrade::Info };
-    let TcpStackCounters { listen_drops, listen_overflows, syn_retransmits, timeouts, retransmits } = tcp;
+    let TcpStackCounters {
+        listen_drops_of_any_cause: listen_drops,
+        listen_overflows,
+        syn_retransmits,
+        timeouts,
+        retransmits,
+    } = tcp;
     let text = format!(
         "in this network namespace {retransmits} segments were retransmitted ({syn_retransmits} of them SYN), \
          {timeouts} retransmit timers fired, and listeners dropped {listen_drops} connections ({listen_overflows} \

@@ -9,7 +9,7 @@ use crate::finding::FindingGrade;
 const RUN: RunActivity = RunActivity {
     sending_duration: Duration::from_secs(10),
     has_missed_sends: false,
-    connections: 64,
+    opened_connection_count: 64,
     socket_failures: 0,
     in_flight_peak: 64,
     busy_poll_times: Vec::new(),
@@ -205,7 +205,7 @@ fn files_in_the_page_cache_are_not_memory_in_use() {
 
 #[test]
 fn sockets_that_were_missing_limit_a_run() {
-    let run = |no_socket| RunActivity { connections: 1000, socket_failures: no_socket, ..RUN };
+    let run = |no_socket| RunActivity { opened_connection_count: 1000, socket_failures: no_socket, ..RUN };
     assert_eq!(bad(&run(5), |_| {}), [("sockets", FindingGrade::Degraded)]);
     assert_eq!(bad(&run(50), |_| {}), [("sockets", FindingGrade::Invalid)]);
 }
@@ -227,11 +227,11 @@ fn a_rate_of_connections_that_a_longer_run_could_not_keep_is_noted() {
             texts.set("/proc/net/sockstat", &text);
         }
     };
-    let at = |rate: u64| RunActivity { connections: rate * 10, ..RUN };
+    let at = |rate: u64| RunActivity { opened_connection_count: rate * 10, ..RUN };
     assert_eq!(bad(&at(470), waiting(4_700)), []);
     assert_eq!(bad(&at(471), waiting(4_710)), [("ports", FindingGrade::Info)]);
     assert_eq!(bad(&at(471), waiting(0)), [], "the other side closes first");
-    let short = RunActivity { connections: 4, sending_duration: Duration::from_millis(3), ..RUN };
+    let short = RunActivity { opened_connection_count: 4, sending_duration: Duration::from_millis(3), ..RUN };
     assert_eq!(bad(&short, waiting(4)), [], "four connections were a rate of 1300 per second");
 }
 
@@ -285,7 +285,7 @@ proptest! {
     /// Every check has a finding, whatever the files contain before and after.
     #[test]
     fn no_text_is_too_odd(texts in prop::collection::vec((0usize..32, ODD), 0..16)) {
-        let run = RunActivity { sending_duration: Duration::MAX, connections: u64::MAX, socket_failures: u64::MAX, ..RUN };
+        let run = RunActivity { sending_duration: Duration::MAX, opened_connection_count: u64::MAX, socket_failures: u64::MAX, ..RUN };
         let machine = quiet();
         let paths = machine.paths();
         let mut watch = GeneratorMonitor::start(&machine, "sender ", Duration::MAX);

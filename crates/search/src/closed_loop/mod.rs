@@ -151,8 +151,8 @@ impl ClosedSearch {
             match self.phase {
                 Phase::Baseline => self.offer(TrialPurpose::Baseline, 1, (BASELINE, BASELINE)),
                 Phase::Ramp => self.plan_ramp_step(),
-                Phase::Narrow => self.plan_limit(),
-                Phase::Saturation => self.plan_saturation(),
+                Phase::Narrow => self.plan_next_limit_trial(),
+                Phase::Saturation => self.plan_next_saturation_trial(),
                 Phase::Finished => {}
             }
         }
@@ -210,7 +210,7 @@ impl ClosedSearch {
         self.agenda.extend([ClosedStep::Pause(AWAY), ClosedStep::RunTrial(*offer)]);
         if let (Some(trial), Some(witness)) = (self.trials.last_mut(), self.witnesses.last_mut()) {
             trial.counts_for_limit = false;
-            (witness.weight, witness.late_weight) = (0.0, 0.0);
+            (witness.growth_and_errors_weight, witness.late_weight) = (0.0, 0.0);
         }
     }
 
@@ -227,7 +227,7 @@ impl ClosedSearch {
         let evidence = finding.evidence.clone();
         self.witnesses.push(WeightedEvidence {
             evidence,
-            weight,
+            growth_and_errors_weight: weight,
             late_weight: weight,
             is_overloaded: vote == TrialVerdict::Bad,
         });
@@ -342,7 +342,7 @@ impl ClosedSearch {
         self.range.0 = 1.0_f64.min(self.range.0);
         self.trials.iter_mut().for_each(|trial| trial.counts_for_limit = false);
         for witness in &mut self.witnesses {
-            (witness.weight, witness.late_weight) = (0.0, 0.0);
+            (witness.growth_and_errors_weight, witness.late_weight) = (0.0, 0.0);
         }
     }
 

@@ -27,7 +27,7 @@ const AGAIN: usize = 3;
 const KNEE: (Duration, f64) = (Duration::from_secs(2), 1.1);
 
 impl ClosedSearch {
-    pub(super) fn plan_limit(&mut self) {
+    pub(super) fn plan_next_limit_trial(&mut self) {
         self.believe();
         if self.hangs() || self.turn >= TURNS {
             return self.leave(SearchOutcome::Found);
@@ -35,7 +35,8 @@ impl ClosedSearch {
         let Some(limit) = self.bracket else { return self.break_again() };
         let (lower, upper) = whole_client_bounds(&limit);
         let spent = self.elapsed >= self.since + self.profile.cliff_budget;
-        let narrow = upper <= lower || limit.relative_width() <= self.profile.cliff_stop_bracket_width;
+        let narrow =
+            upper <= lower || limit.width_relative_to_lower() <= self.profile.cliff_stop_bracket_width;
         if spent || narrow && self.held(lower) && self.broke(upper) {
             return self.leave(SearchOutcome::Found);
         }
@@ -76,7 +77,8 @@ impl ClosedSearch {
     /// of a limit in the tested range. If clients hang, the number depends on the duration of a trial, so there is no bracket.
     fn believe(&mut self) {
         let counting = self.trials.iter().filter(|trial| trial.counts_for_limit);
-        let breaks = counting.map(|trial| trial.spec.criteria.exceeds_goal(&trial.evidence));
+        let breaks =
+            counting.map(|trial| trial.spec.criteria.errors_and_lateness_exceed_goal(&trial.evidence));
         let (errors, late) = breaks.fold((false, false), |all, one| (all.0 || one.0, all.1 || one.1));
         let witnesses = clustered(&self.witnesses);
         let belief = LimitPosterior::new(&self.curves, self.service, &witnesses);
@@ -124,7 +126,7 @@ impl ClosedSearch {
             let upper = self.bracket.map_or(f64::from(clients), |limit| limit.upper);
             let arm = self.trial(TrialPurpose::BurstDrain, (above * upper).ceil() as u32, (most, most));
             let arm = ClosedTrialSpec {
-                rule: ClosedStopRule::Fails(share),
+                rule: ClosedStopRule::FailingShare(share),
                 max_duration: most,
                 drain: Duration::ZERO,
                 ..arm
@@ -134,7 +136,7 @@ impl ClosedSearch {
         self.offer(purpose, clients, lasting);
     }
 
-    pub(super) fn plan_saturation(&mut self) {
+    pub(super) fn plan_next_saturation_trial(&mut self) {
         let verdict = self.outcome.unwrap_or(SearchOutcome::Found);
         let Some(saturation) = self.saturation() else { return self.end(verdict) };
         let (enough, short) = (saturation.sufficient_clients, saturation.insufficient_clients.unwrap_or(0));

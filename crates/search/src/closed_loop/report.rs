@@ -15,7 +15,7 @@ use crate::trial_verdict::{FailureMode, TrialVerdict};
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ClientLimit {
     /// The lower bound, the estimate and the upper bound; none if nothing broke. A lower bound of 0 means a limit below one client.
-    pub bracket: Option<[u32; 3]>,
+    pub lower_estimate_upper: Option<[u32; 3]>,
     /// The most clients of a good trial below all bad ones.
     pub highest_good: Option<u32>,
     /// The fewest clients of a bad trial.
@@ -69,9 +69,9 @@ pub struct ClosedReport {
     /// The goal of the search.
     pub goal: SearchGoal,
     /// The name of the profile.
-    pub profile: &'static str,
+    pub profile_name: &'static str,
     /// The most allowed clients.
-    pub most: u32,
+    pub max_clients: u32,
     /// The limit of the goal.
     pub limit: ClientLimit,
     /// The failure mode above the limit.
@@ -98,8 +98,8 @@ impl ClosedSearch {
         ClosedReport {
             outcome: self.outcome.filter(|_| self.phase == Phase::Finished),
             goal: self.goal,
-            profile: self.profile.name,
-            most: self.most,
+            profile_name: self.profile.name,
+            max_clients: self.most,
             limit: self.limit(),
             failure_mode: self.kind,
             saturation: self.saturation(),
@@ -118,10 +118,10 @@ impl ClosedSearch {
         let good = of(TrialVerdict::Good).filter(|clients| bad.is_none_or(|bad| *clients < bad)).max();
         let margin = self.profile.knee_margin;
         let bracket = self.bracket.map(|bracket| {
-            let (lower, upper) = whole_client_bounds(&bracket.widened(margin));
+            let (lower, upper) = whole_client_bounds(&bracket.widened_by_share(margin));
             [lower, bracket.estimate as u32, upper]
         });
-        ClientLimit { bracket, highest_good: good, lowest_bad: bad }
+        ClientLimit { lower_estimate_upper: bracket, highest_good: good, lowest_bad: bad }
     }
 
     /// Returns the saturation. Trials within a factor of two are pooled, because the best single trial would be the luckiest.
@@ -168,7 +168,7 @@ impl PooledGoodput {
                 )
             },
         );
-        let dispersion = answers.shrunk(DISPERSION.0, DISPERSION.1);
+        let dispersion = answers.variance_ratio_shrunk_toward(DISPERSION.0, DISPERSION.1);
         (seconds > 0.0)
             .then(|| Self { rate: good / seconds, deviation: (dispersion * good).sqrt() / seconds })
     }

@@ -7,9 +7,9 @@ use crate::goal::{LatencyGoal, SearchGoal};
 use crate::observation::TrialObservation;
 use crate::report::SearchOutcome;
 use crate::search_profile::Profile;
-use crate::simulated::scores::{ClosedScore, percent_true};
+use crate::simulated::scores::{ClosedLoopScore, percent_true};
 use crate::simulated::servers::{
-    ServiceDistribution, SimulatedOutcome, SimulatedServer, SimulatedSlots, SimulatedWorkers,
+    ServiceDistribution, SimulatedConcurrencyCap, SimulatedOutcome, SimulatedServer, SimulatedWorkers,
 };
 use crate::simulated::target::{SimulatedArrivals, SimulatedTarget};
 use crate::simulated::target_specs::{SimulatedClass, SimulatedTargetSpec};
@@ -18,7 +18,7 @@ use crate::trial_verdict::FailureMode;
 
 const GOAL: SearchGoal = SearchGoal {
     max_error_share: 0.001,
-    late: Some(LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) }),
+    latency_goal: Some(LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) }),
 };
 const MOST: u32 = 4096;
 
@@ -41,7 +41,7 @@ fn a_queue_bears_as_many_clients_as_wait_no_longer_than_the_bound() {
         (report.outcome, report.failure_mode),
         (Some(SearchOutcome::Found), Some(FailureMode::Queueing))
     );
-    let [lower, _, upper] = report.limit.bracket.unwrap();
+    let [lower, _, upper] = report.limit.lower_estimate_upper.unwrap();
     assert!(lower <= 98 && upper >= 98 && upper - lower <= 14, "{:?}", report.limit);
     let saturation = report.saturation.unwrap();
     near(saturation.rate, 400.0, 0.03);
@@ -53,13 +53,13 @@ fn a_queue_bears_as_many_clients_as_wait_no_longer_than_the_bound() {
 #[test]
 fn a_cap_on_concurrency_is_found_to_a_client_more_or_less() {
     for count in [1, 7, 40] {
-        let places = SimulatedSlots {
-            free_at: vec![0.0; count],
-            service: ServiceDistribution::Fixed(0.02),
+        let places = SimulatedConcurrencyCap {
+            slot_free_times: vec![0.0; count],
+            service_time: ServiceDistribution::Fixed(0.02),
             refusal_response_seconds: 0.001,
         };
         let report = found(places, GOAL, MOST);
-        let [lower, _, upper] = report.limit.bracket.unwrap();
+        let [lower, _, upper] = report.limit.lower_estimate_upper.unwrap();
         let count = count as u32;
         assert!(lower <= count && count <= upper, "{count}: {:?}", report.limit);
         assert!(upper - lower <= 2 + count / 8, "{count}: {:?}", report.limit);
@@ -81,7 +81,7 @@ fn brackets_hold_the_most_clients_that_a_target_bears() {
     for class in classes {
         for seed in 0..4 {
             let plant = SimulatedTargetSpec::draw(class, 8_000 + seed);
-            let score = ClosedScore::run_search(&plant, GOAL, Profile::QUICK, (MOST, 40_000), seed);
+            let score = ClosedLoopScore::run_search(&plant, GOAL, Profile::QUICK, (MOST, 40_000), seed);
             assert!(score.report.took < Duration::from_secs(120), "{class:?}: {:?}", score.report.took);
             held.extend(score.covers());
         }
@@ -98,7 +98,10 @@ fn without_a_bound_on_latency_a_queue_is_capped_and_its_saturation_told() {
         SearchGoal::ERRORS_ONLY,
         64,
     );
-    assert_eq!((report.outcome, report.limit.bracket), (Some(SearchOutcome::NoLimitFound), None));
+    assert_eq!(
+        (report.outcome, report.limit.lower_estimate_upper),
+        (Some(SearchOutcome::NoLimitFound), None)
+    );
     assert_eq!(report.limit.lowest_bad, None);
     near(report.saturation.unwrap().rate, 100.0, 0.1);
 }
@@ -118,7 +121,7 @@ struct Hanging(u32);
 impl SimulatedServer for Hanging {
     fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
         self.0 = self.0.saturating_sub(1);
-        SimulatedOutcome { end: at + if self.0 == 0 { 30.0 } else { 0.002 }, good: self.0 > 0 }
+        SimulatedOutcome { end: at + if self.0 == 0 { 30.0 } else { 0.002 }, is_good: self.0 > 0 }
     }
 
     fn drop_waiting(&mut self, _: f64) {}
@@ -127,7 +130,7 @@ impl SimulatedServer for Hanging {
 #[test]
 fn clients_that_hang_have_failed_before_anybody_says_so_and_make_no_bracket() {
     let report = found(Hanging(10_000), SearchGoal::ERRORS_ONLY, MOST);
-    assert_eq!((report.failure_mode, report.limit.bracket), (Some(FailureMode::Hanging), None));
+    assert_eq!((report.failure_mode, report.limit.lower_estimate_upper), (Some(FailureMode::Hanging), None));
     assert!(report.trials.iter().any(|trial| trial.evidence.most_clients_hang));
     assert!(report.took < Duration::from_secs(60));
 }
@@ -144,7 +147,7 @@ fn whoever_ends_a_search_for_clients_is_told_what_is_known() {
     let plant = SimulatedTargetSpec::draw(SimulatedClass::QueueExponential, 8);
     for until in [1.0, 5.0, 15.0, 30.0] {
         let mut procedure = ClosedSearch::new(GOAL, Profile::QUICK, MOST);
-        search(&mut procedure, &mut plant.target(&GOAL, 3).interrupted_at(until));
+        search(&mut procedure, &mut plant.build_target(&GOAL, 3).interrupted_at(until));
         let report = procedure.report();
         assert_eq!(report.outcome, Some(SearchOutcome::Interrupted));
         assert!(!report.trials.is_empty());
@@ -161,7 +164,10 @@ fn a_generator_that_keeps_too_few_clients_is_said_to_be_the_limit() {
     let mut procedure = ClosedSearch::new(GOAL, Profile::QUICK, MOST);
     search(&mut procedure, &mut target);
     let report = procedure.report();
-    assert_eq!((report.outcome, report.limit.bracket), (Some(SearchOutcome::GeneratorLimited), None));
+    assert_eq!(
+        (report.outcome, report.limit.lower_estimate_upper),
+        (Some(SearchOutcome::GeneratorLimited), None)
+    );
 }
 
 /// A target on a machine that disturbs four trials in a row, none of which has more clients than an earlier one.
@@ -196,9 +202,9 @@ fn a_generator_that_kept_as_many_clients_busy_before_is_not_the_limit() {
 #[test]
 fn a_client_that_was_refused_waits_before_it_asks_again() {
     let mut procedure = ClosedSearch::new(GOAL, Profile::QUICK, MOST);
-    let places = SimulatedSlots {
-        free_at: vec![0.0; 2],
-        service: ServiceDistribution::Fixed(0.02),
+    let places = SimulatedConcurrencyCap {
+        slot_free_times: vec![0.0; 2],
+        service_time: ServiceDistribution::Fixed(0.02),
         refusal_response_seconds: 0.001,
     };
     let mut target = SimulatedTarget::new(Box::new(places), SimulatedArrivals::Constant, 0.25, 1);

@@ -40,7 +40,7 @@ pub enum ClosedStopRule {
     /// Stops as soon as the verdict is clear.
     Decided,
     /// Stops as soon as this share of half a second's requests fails.
-    Fails(f64),
+    FailingShare(f64),
 }
 
 /// The least number of ended requests that shows damage.
@@ -58,9 +58,9 @@ impl ClosedTrialSpec {
     }
 
     fn spent(&self, blocks: &[BlockCounts]) -> bool {
-        let ClosedStopRule::Fails(share) = self.rule else { return false };
+        let ClosedStopRule::FailingShare(share) = self.rule else { return false };
         let last = &blocks[blocks.len().saturating_sub(BLOCKS_PER_CHUNK)..];
-        let (errors, ended) = (sum(last, |block| block.errors), sum(last, BlockCounts::ended));
+        let (errors, ended) = (sum(last, |block| block.errors), sum(last, BlockCounts::ended_count));
         ended >= 5.0 && errors >= share * ended
     }
 
@@ -69,7 +69,7 @@ impl ClosedTrialSpec {
         match self.rule {
             ClosedStopRule::FullDurationUnlessBad => vote == TrialVerdict::Bad,
             ClosedStopRule::Decided => vote != TrialVerdict::Undecided,
-            ClosedStopRule::Fails(_) => false,
+            ClosedStopRule::FailingShare(_) => false,
         }
     }
 }
@@ -77,7 +77,7 @@ impl ClosedTrialSpec {
 /// Returns whether, after the first second, half of the requests that ended in the last 0.2 s failed.
 fn damages(blocks: &[BlockCounts]) -> bool {
     let last = &blocks[blocks.len().saturating_sub(3)..];
-    let (errors, ended) = (sum(last, |block| block.errors), sum(last, BlockCounts::ended));
+    let (errors, ended) = (sum(last, |block| block.errors), sum(last, BlockCounts::ended_count));
     blocks.len() >= BLOCKS_PER_SECOND && ended >= FEW && errors > ended / 2.0
 }
 
@@ -109,7 +109,7 @@ impl ClosedCriteria {
             goal,
             growth_tolerance: 1.0,
             settle,
-            min_seconds: 1.0,
+            min_settled_seconds_for_good: 1.0,
             service_time: service,
             baseline_slowest: f64::INFINITY,
         };
@@ -130,7 +130,7 @@ impl ClosedCriteria {
     fn stuck(&self, clients: f64, blocks: &[BlockCounts]) -> Option<f64> {
         let rest = &blocks[blocks.len() / 3..];
         let seconds = rest.len() as f64 * BLOCK_SECONDS;
-        let ended = sum(rest, BlockCounts::ended);
+        let ended = sum(rest, BlockCounts::ended_count);
         let response = mean_latency(rest).unwrap_or(self.service_time);
         let busy = ended / seconds.max(BLOCK_SECONDS) * response.max(self.service_time);
         let long = seconds >= (ROUNDS * response.max(self.service_time)).max(1.0);
@@ -162,12 +162,12 @@ impl ClosedCriteria {
     /// Returns the number of standard deviations by which late responses exceed the goal; negative infinity without a latency
     /// goal.
     fn late(&self, evidence: &TrialEvidence) -> f64 {
-        self.goal.late.map_or(f64::NEG_INFINITY, |late| told(evidence.late, late.max_late_share))
+        self.goal.latency_goal.map_or(f64::NEG_INFINITY, |late| told(evidence.late, late.max_late_share))
     }
 
     /// Returns whether failures exceed the goal, and whether late responses do.
     #[must_use]
-    pub fn exceeds_goal(
+    pub fn errors_and_lateness_exceed_goal(
         &self,
         ClosedEvidence { evidence, most_clients_hang: hangs }: &ClosedEvidence,
     ) -> (bool, bool) {
@@ -177,7 +177,7 @@ impl ClosedCriteria {
     /// Returns the failure mode of a bad trial.
     #[must_use]
     pub fn failure_mode(&self, finding: &ClosedEvidence) -> FailureMode {
-        let (failing, _) = self.exceeds_goal(finding);
+        let (failing, _) = self.errors_and_lateness_exceed_goal(finding);
         let latency = finding.evidence.mean_latency_at_end;
         let quick = latency.is_none_or(|latency| latency < 3.0 * self.service_time + 0.005);
         match (finding.most_clients_hang, failing, quick) {

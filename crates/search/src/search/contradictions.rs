@@ -42,7 +42,7 @@ impl RateSearch {
         if contradicted && !self.manners.spent {
             let longer = last.seen.blocks.len() as f64 * BLOCK_SECONDS * LONGER;
             let time = self.profile.max_trial_duration.max(Duration::from_secs_f64(longer));
-            let offer = self.whole_trial(TrialPurpose::RepeatAfterIdle, last.spec.rate, time);
+            let offer = self.full_duration_trial(TrialPurpose::RepeatAfterIdle, last.spec.rate, time);
             self.agenda.extend([SearchStep::Pause(SILENCE), SearchStep::RunTrial(offer)]);
         }
         contradicted && !self.manners.spent
@@ -53,10 +53,8 @@ impl RateSearch {
     pub(super) fn broke_midway(&self, at: usize) -> bool {
         let trial = &self.trials[at];
         let lasted = trial.seen.blocks.len() as f64 * BLOCK_SECONDS;
-        let (held, over) = (
-            trial.evidence.unqueued_seconds,
-            trial.evidence.in_flight_end > OVER * trial.spec.most_in_flight,
-        );
+        let (held, over) =
+            (trial.evidence.unqueued_seconds, trial.evidence.in_flight_end > OVER * trial.spec.in_flight_cap);
         let chance = (self.dispersion() * trial.spec.rate * (lasted - held).max(BLOCK_SECONDS)).sqrt();
         over && held >= LONG && held >= lasted / 2.0 && trial.evidence.in_flight_end > CHANCE * chance
     }
@@ -69,7 +67,7 @@ impl RateSearch {
         let counting = held.filter(|trial| trial.weight > 0.0);
         counting
             .fold(Dispersion::default(), |sum, trial| sum.combine(trial.evidence.response_dispersion))
-            .shrunk(1.0, 5.0)
+            .variance_ratio_shrunk_toward(1.0, 5.0)
     }
 
     /// Repeats the rate at once, or as soon as single requests are quick, to see whether it breaks from the start.
@@ -97,7 +95,7 @@ impl RateSearch {
         let same = self.trials.iter().filter(|trial| trial.spec.rate == rate);
         let held = same.map(|trial| trial.evidence.unqueued_seconds).fold(0.0, f64::max);
         let time = self.profile.max_trial_duration.max(Duration::from_secs_f64(LONGER * held));
-        let offer = self.whole_trial(TrialPurpose::RepeatAfterIdle, rate, time);
+        let offer = self.full_duration_trial(TrialPurpose::RepeatAfterIdle, rate, time);
         self.agenda.extend([SearchStep::Pause(SILENCE), SearchStep::RunTrial(offer)]);
     }
 

@@ -48,7 +48,7 @@ impl RateSearch {
         self.believe();
         let Some(cliff) = self.cliff else { return };
         let spent = self.elapsed >= self.profile.cliff_budget;
-        let narrow = cliff.relative_width() <= self.profile.cliff_stop_bracket_width;
+        let narrow = cliff.width_relative_to_lower() <= self.profile.cliff_stop_bracket_width;
         if spent || narrow && self.overloads() >= BADS && self.held(&cliff) {
             return self.leave_cliff(&cliff);
         }
@@ -57,7 +57,11 @@ impl RateSearch {
             return self.look_cold(&cliff);
         }
         if narrow && !self.held(&cliff) {
-            return self.schedule_trial(self.whole_trial(TrialPurpose::Confirm, cliff.lower, self.hold()));
+            return self.schedule_trial(self.full_duration_trial(
+                TrialPurpose::Confirm,
+                cliff.lower,
+                self.hold(),
+            ));
         }
         let rate = self.next_rate(&cliff).max(LEAST_RATE);
         self.schedule_trial(self.trial(TrialPurpose::NarrowBracket, rate, self.profile.max_trial_duration));
@@ -126,7 +130,7 @@ impl RateSearch {
     }
 
     /// Returns a trial that runs to its end.
-    pub(super) fn whole_trial(&self, purpose: TrialPurpose, rate: f64, time: Duration) -> TrialSpec {
+    pub(super) fn full_duration_trial(&self, purpose: TrialPurpose, rate: f64, time: Duration) -> TrialSpec {
         let offer = self.trial(purpose, rate, time);
         TrialSpec {
             min_duration: Duration::from_secs(1).min(time),
@@ -163,7 +167,7 @@ impl RateSearch {
         if rate <= self.bounds.ceiling().0 {
             return share;
         }
-        let failed = |bad: &RateTrial| bad.evidence.errors.value().max(bad.evidence.growth());
+        let failed = |bad: &RateTrial| bad.evidence.errors.value().max(bad.evidence.in_flight_growth_share());
         self.last_bad().map_or(share, |bad| share.min(failed(bad) / 2.0))
     }
 
@@ -197,7 +201,7 @@ impl RateSearch {
         if self.may_look_cold(cliff) {
             return self.look_cold(cliff);
         }
-        if let Some(again) = self.repeat_contradicted_trial() {
+        if let Some(again) = self.next_repeat_of_contradicting_trial() {
             return self.schedule_trial(again);
         }
         if self.are_all_narrowing_trials_invalid() {
@@ -207,7 +211,7 @@ impl RateSearch {
         if self.ceiling_outcome().is_some() {
             return self.enter(Phase::Recovery);
         }
-        self.enter(if self.goal.late.is_some() { Phase::Knee } else { Phase::Recovery });
+        self.enter(if self.goal.latency_goal.is_some() { Phase::Knee } else { Phase::Recovery });
     }
 
     /// Returns the outcome if the target broke once but later held every rate up to the highest allowed one.
@@ -221,7 +225,7 @@ impl RateSearch {
         self.believe();
         let (Some(knee), Some(by)) = (self.knee, self.cliff_by) else { return self.enter(Phase::Recovery) };
         let spent = self.elapsed >= by + self.profile.knee_budget;
-        if spent || knee.relative_width() <= self.profile.knee_width {
+        if spent || knee.width_relative_to_lower() <= self.profile.knee_stop_bracket_width {
             return self.enter(Phase::Recovery);
         }
         self.turn += 1;
@@ -230,7 +234,7 @@ impl RateSearch {
             2 => (knee.upper * knee.estimate).sqrt(),
             _ => knee.estimate,
         };
-        self.schedule_trial(self.whole_trial(
+        self.schedule_trial(self.full_duration_trial(
             TrialPurpose::LatencyBreakingRate,
             rate,
             self.profile.max_trial_duration,

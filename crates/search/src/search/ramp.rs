@@ -38,7 +38,7 @@ impl RateSearch {
         let offer = self.trial(TrialPurpose::Baseline, rate, BASELINE);
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec {
             min_duration: BASELINE,
-            most_in_flight: 30.0 + rate,
+            in_flight_cap: 30.0 + rate,
             ..offer
         }));
     }
@@ -75,7 +75,7 @@ impl RateSearch {
         let (least, most) = RAMP_STEP;
         let rule = StopRule::Decided(TrialCriteria {
             growth_tolerance: RAMP_STEP_TOLERANCE,
-            min_seconds: 0.2,
+            min_settled_seconds_for_good: 0.2,
             ..self.standard()
         });
         let offer = self.trial(TrialPurpose::Ramp, rate, most);
@@ -97,13 +97,15 @@ impl RateSearch {
         let held = self.trials.iter().filter(held).filter(|trial| trial.verdict != TrialVerdict::Invalid);
         let errors = pooled(held.clone().map(|trial| trial.evidence.errors));
         let late = pooled(held.clone().map(|trial| trial.evidence.late));
-        let is_late =
-            |sure| self.goal.late.is_some_and(|bound| late.deviations_above(bound.max_late_share) > sure);
+        let is_late = |sure| {
+            self.goal.latency_goal.is_some_and(|bound| late.deviations_above(bound.max_late_share) > sure)
+        };
         let doubtful = errors.count > 1.0 && errors.value() > self.goal.max_error_share
             || is_late(0.0) && !is_late(SURE);
         let times = held.count();
         if times == 0 || doubtful && times < LOOKS {
-            let offer = self.whole_trial(TrialPurpose::Confirm, ceiling, self.profile.confirm_duration);
+            let offer =
+                self.full_duration_trial(TrialPurpose::Confirm, ceiling, self.profile.confirm_duration);
             return self.agenda.push_back(SearchStep::RunTrial(offer));
         }
         if errors.count >= SOME && errors.deviations_above(self.goal.max_error_share) > SURE {
@@ -157,7 +159,7 @@ impl RateSearch {
             return if never { self.end(SearchOutcome::GoalUnreachable) } else { self.break_at_lowest() };
         }
         let enough = Duration::from_secs_f64((ENOUGH / seen).min(most)).max(RAMP_STEP.1);
-        let offer = self.whole_trial(TrialPurpose::Confirm, HALF * rate, enough);
+        let offer = self.full_duration_trial(TrialPurpose::Confirm, HALF * rate, enough);
         // The trial expects errors, so a few of them must not end it early.
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec { min_duration: enough, ..offer }));
     }

@@ -31,7 +31,7 @@ impl RateSearch {
         self.turn += 1;
         if self.turn > 1 || self.manners.spent {
             // After an allowance was found, earlier trials do not count. Without a rate that held since then, the bracket may be a guess.
-            let is_some_idea = self.cliff_limit().is_roughly_bracketed();
+            let is_some_idea = self.cliff_limit().is_at_least_roughly_bracketed();
             return if is_some_idea { self.end(self.verdict()) } else { self.enter(Phase::Finished) };
         }
         let (above, time) = OVERLOAD;
@@ -90,15 +90,15 @@ impl RateSearch {
     }
 
     pub(super) fn cliff_limit(&self) -> LimitEstimate {
-        let cliff = self.cliff.map(|cliff| cliff.widened(self.profile.cliff_margin));
+        let cliff = self.cliff.map(|cliff| cliff.widened_by_share(self.profile.cliff_margin));
         self.limit(cliff, |trial| trial.verdict)
     }
 
     /// Returns the knee; none without a latency goal. If the bracket is too wide, only the tested rates are given.
     pub(super) fn knee_limit(&self) -> Option<LimitEstimate> {
-        let share = self.goal.late?.max_late_share;
-        let knee = self.knee.map(|knee| knee.widened(self.profile.knee_margin));
-        let told = knee.filter(|knee| knee.relative_width() <= TOLD);
+        let share = self.goal.latency_goal?.max_late_share;
+        let knee = self.knee.map(|knee| knee.widened_by_share(self.profile.knee_margin));
+        let told = knee.filter(|knee| knee.width_relative_to_lower() <= TOLD);
         Some(self.limit(told, |trial| match trial.evidence.late {
             _ if trial.verdict == TrialVerdict::Bad => TrialVerdict::Bad,
             late if late.total <= 0.0 => TrialVerdict::Undecided,

@@ -8,7 +8,7 @@ use crate::trial_verdict::TrialVerdict;
 
 impl RateSearch {
     /// Goes back to the phase in which further trials decide, if the search has ended, or is about to end, without an answer.
-    pub(super) fn reopen(&mut self) {
+    pub(super) fn reopen_if_unanswered(&mut self) {
         let is_disturbed = self.is_ended_by_invalid_trials();
         if !is_disturbed && !self.is_about_to_end_undecided() {
             return;
@@ -44,6 +44,6 @@ impl RateSearch {
             return self.ceiling_outcome().is_none();
         }
         let has_recovered = self.turn > 0 || self.manners.spent;
-        has_recovered && (!limit.is_roughly_bracketed() || self.report().contradiction().is_some())
+        has_recovered && (!limit.is_at_least_roughly_bracketed() || self.report().contradiction().is_some())
     }
 }

@@ -23,7 +23,7 @@ const SAME: f64 = 1e-9;
 impl RateSearch {
     /// Returns a repetition of the lowest bad trial below the bracket; none if there is no such trial, or if its rate was
     /// repeated before.
-    pub(super) fn repeat_contradicted_trial(&mut self) -> Option<TrialSpec> {
+    pub(super) fn next_repeat_of_contradicting_trial(&mut self) -> Option<TrialSpec> {
         // After an allowance ran out, trials from before do not count, and a bad one below the bracket may have found it empty.
         let lower = self.cliff_limit().bracket.filter(|_| !self.manners.spent)?.lower;
         let contradicts = |trial: &&RateTrial| {
@@ -36,7 +36,7 @@ impl RateSearch {
         }
         let longer = LONGER * bad.seen.blocks.len() as f64 * BLOCK_SECONDS;
         let time = self.profile.max_trial_duration.max(Duration::from_secs_f64(longer));
-        let again = self.whole_trial(TrialPurpose::NarrowBracket, bad.spec.rate, time);
+        let again = self.full_duration_trial(TrialPurpose::NarrowBracket, bad.spec.rate, time);
         self.repeated.push(again.rate);
         Some(again)
     }

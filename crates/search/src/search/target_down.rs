@@ -79,7 +79,7 @@ impl RateSearch {
         TrialSpec {
             min_duration: Duration::ZERO,
             rule: StopRule::FastResponses(f64::INFINITY),
-            most_in_flight: 200.0,
+            in_flight_cap: 200.0,
             ..offer
         }
     }

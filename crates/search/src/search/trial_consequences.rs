@@ -99,7 +99,7 @@ impl RateSearch {
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec {
             rule,
             min_duration: least,
-            most_in_flight: 200.0,
+            in_flight_cap: 200.0,
             ..offer
         }));
     }

@@ -32,7 +32,7 @@ impl RateSearch {
     /// Returns whether equally many responses are late at any rate.
     pub(super) fn is_late_at_any_rate(&self) -> bool {
         self.goal
-            .late
+            .latency_goal
             .is_some_and(|late| self.at_any_rate((late.max_late_share, LATE), |trial| trial.evidence.late))
     }
 

@@ -33,11 +33,11 @@ impl Dying {
     fn new(limit: f64) -> Self {
         let service = ServiceDistribution::Fixed(0.005);
         let server = SimulatedBucket {
-            fill: limit,
+            fill_rate: limit,
             size: 30.0,
             left: 30.0,
             counted_at: 0.0,
-            service,
+            service_time: service,
             refusal_response_seconds: 0.001,
         };
         Self {

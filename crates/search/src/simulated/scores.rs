@@ -35,7 +35,7 @@ impl SearchScore {
         profile: Profile,
         seed: u64,
     ) -> Self {
-        let mut target = plant.target(&goal, seed);
+        let mut target = plant.build_target(&goal, seed);
         let mut procedure = RateSearch::new(goal, profile, RateBounds::default());
         search(&mut procedure, &mut target);
         let report = procedure.report();
@@ -47,7 +47,7 @@ impl SearchScore {
             truth,
             report,
             overload_seconds: over,
-            failed_requests: target.failed,
+            failed_requests: target.failed_count,
         }
     }
 
@@ -80,7 +80,7 @@ impl SearchScore {
 
 /// The score of one search for a number of clients.
 #[derive(Debug, Clone)]
-pub struct ClosedScore {
+pub struct ClosedLoopScore {
     /// The class of the target.
     pub class: SimulatedClass,
     /// The planted capacity in requests per second.
@@ -91,7 +91,7 @@ pub struct ClosedScore {
     pub report: closed_loop::ClosedReport,
 }
 
-impl ClosedScore {
+impl ClosedLoopScore {
     /// Runs a search with at most this many clients. The true limit comes from runs with this many requests.
     #[must_use]
     pub fn run_search(
@@ -102,7 +102,7 @@ impl ClosedScore {
         seed: u64,
     ) -> Self {
         let mut procedure = closed_loop::ClosedSearch::new(goal, profile, most);
-        closed_loop::search(&mut procedure, &mut plant.target(&goal, seed));
+        closed_loop::search(&mut procedure, &mut plant.build_target(&goal, seed));
         let report = procedure.report();
         let truth = plant.true_client_limit(&goal, report.service_time, requests);
         Self { class: plant.class, capacity: plant.capacity, truth, report }
@@ -111,14 +111,14 @@ impl ClosedScore {
     /// Returns whether the bracket contains the true limit; none without a bracket.
     #[must_use]
     pub fn covers(&self) -> Option<bool> {
-        let [lower, _, upper] = self.report.limit.bracket?;
+        let [lower, _, upper] = self.report.limit.lower_estimate_upper?;
         Some(lower <= self.truth && self.truth <= upper)
     }
 
     /// Returns the relative error of the estimate.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
-        let [_, point, _] = self.report.limit.bracket?;
+        let [_, point, _] = self.report.limit.lower_estimate_upper?;
         Some((f64::from(point) / f64::from(self.truth.max(1)) - 1.0).abs())
     }
 }

@@ -13,7 +13,7 @@ pub struct SimulatedOutcome {
     /// The time of the response or failure.
     pub end: f64,
     /// True if the response is good.
-    pub good: bool,
+    pub is_good: bool,
 }
 
 /// A model that serves requests.
@@ -155,9 +155,9 @@ impl Slowdown {
 #[derive(Debug, Clone)]
 pub struct SimulatedWorkers {
     /// The time at which each worker is free.
-    pub free_at: Vec<f64>,
+    pub worker_free_times: Vec<f64>,
     /// The service time of a request.
-    pub service: ServiceDistribution,
+    pub service_time: ServiceDistribution,
     /// The slowdown of the workers.
     pub slowdown: Slowdown,
     /// The time added to each response.
@@ -165,7 +165,7 @@ pub struct SimulatedWorkers {
     /// The length of the queue; a request that finds the queue full is refused.
     pub max_queue_length: usize,
     /// The longest wait. A request that waits longer gets an error and is retried in the background, as in a pool with retries.
-    pub patience: f64,
+    pub max_queue_wait: f64,
     /// True if a closed connection frees its place.
     pub frees_on_close: bool,
     starts: VecDeque<f64>,
@@ -178,12 +178,12 @@ impl SimulatedWorkers {
         let (room, patience) = (usize::MAX, f64::INFINITY);
         let free = vec![0.0; count.max(1)];
         Self {
-            free_at: free,
-            service,
+            worker_free_times: free,
+            service_time: service,
             slowdown: Slowdown::NoSlowdown,
             added_latency: base,
             max_queue_length: room,
-            patience,
+            max_queue_wait: patience,
             frees_on_close: true,
             starts: VecDeque::new(),
         }
@@ -192,8 +192,8 @@ impl SimulatedWorkers {
     /// Returns the index of the worker that is free first.
     fn next(&self) -> usize {
         let mut first = 0;
-        for (index, free) in self.free_at.iter().enumerate() {
-            if *free < self.free_at[first] {
+        for (index, free) in self.worker_free_times.iter().enumerate() {
+            if *free < self.worker_free_times[first] {
                 first = index;
             }
         }
@@ -209,9 +209,9 @@ impl SimulatedWorkers {
 
     fn work(&mut self, at: f64, rng: &mut Rng) -> (f64, f64) {
         let worker = self.next();
-        let took = self.service.draw(rng);
-        let (start, took) = self.slowdown.apply(at, self.free_at[worker].max(at), took, rng);
-        self.free_at[worker] = start + took;
+        let took = self.service_time.draw(rng);
+        let (start, took) = self.slowdown.apply(at, self.worker_free_times[worker].max(at), took, rng);
+        self.worker_free_times[worker] = start + took;
         (start, start + took)
     }
 }
@@ -219,23 +219,23 @@ impl SimulatedWorkers {
 impl SimulatedServer for SimulatedWorkers {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
         if self.max_queue_length < usize::MAX && self.full(at) {
-            return SimulatedOutcome { end: at + self.added_latency, good: false };
+            return SimulatedOutcome { end: at + self.added_latency, is_good: false };
         }
         let (start, end) = self.work(at, rng);
         if self.max_queue_length < usize::MAX {
             self.starts.push_back(start);
         }
-        if start - at > self.patience {
+        if start - at > self.max_queue_wait {
             self.work(at, rng);
-            return SimulatedOutcome { end: at + self.patience + self.added_latency, good: false };
+            return SimulatedOutcome { end: at + self.max_queue_wait + self.added_latency, is_good: false };
         }
-        SimulatedOutcome { end: end + self.added_latency, good: true }
+        SimulatedOutcome { end: end + self.added_latency, is_good: true }
     }
 
     fn drop_waiting(&mut self, at: f64) {
         if self.frees_on_close {
-            let ahead = self.service.mean();
-            self.free_at.iter_mut().for_each(|free| *free = free.min(at + ahead));
+            let ahead = self.service_time.mean();
+            self.worker_free_times.iter_mut().for_each(|free| *free = free.min(at + ahead));
             self.starts.clear();
         }
     }
@@ -245,7 +245,7 @@ impl SimulatedServer for SimulatedWorkers {
 #[derive(Debug, Clone)]
 pub struct SimulatedBucket {
     /// The fill rate in tokens per second.
-    pub fill: f64,
+    pub fill_rate: f64,
     /// The size in tokens.
     pub size: f64,
     /// The current number of tokens.
@@ -253,20 +253,20 @@ pub struct SimulatedBucket {
     /// The time at which the tokens were counted.
     pub counted_at: f64,
     /// The service time of an admitted request.
-    pub service: ServiceDistribution,
+    pub service_time: ServiceDistribution,
     /// The time until a refusal, in seconds.
     pub refusal_response_seconds: f64,
 }
 
 impl SimulatedServer for SimulatedBucket {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
-        self.left = (self.left + (at - self.counted_at) * self.fill).min(self.size);
+        self.left = (self.left + (at - self.counted_at) * self.fill_rate).min(self.size);
         self.counted_at = at;
         if self.left < 1.0 {
-            return SimulatedOutcome { end: at + self.refusal_response_seconds, good: false };
+            return SimulatedOutcome { end: at + self.refusal_response_seconds, is_good: false };
         }
         self.left -= 1.0;
-        SimulatedOutcome { end: at + self.service.draw(rng), good: true }
+        SimulatedOutcome { end: at + self.service_time.draw(rng), is_good: true }
     }
 
     fn drop_waiting(&mut self, _: f64) {}
@@ -276,7 +276,7 @@ impl SimulatedServer for SimulatedBucket {
 #[derive(Debug, Clone)]
 pub struct SimulatedWindowLimiter {
     /// The number of requests per window.
-    pub most: f64,
+    pub max_requests_per_window: f64,
     /// The length of a window in seconds.
     pub length: f64,
     /// The number of the current window.
@@ -284,7 +284,7 @@ pub struct SimulatedWindowLimiter {
     /// The requests in the current window.
     pub used: f64,
     /// The service time of an admitted request.
-    pub service: ServiceDistribution,
+    pub service_time: ServiceDistribution,
     /// The time until a refusal, in seconds.
     pub refusal_response_seconds: f64,
 }
@@ -296,10 +296,10 @@ impl SimulatedServer for SimulatedWindowLimiter {
             (self.window_index, self.used) = (window, 0.0);
         }
         self.used += 1.0;
-        if self.used > self.most {
-            return SimulatedOutcome { end: at + self.refusal_response_seconds, good: false };
+        if self.used > self.max_requests_per_window {
+            return SimulatedOutcome { end: at + self.refusal_response_seconds, is_good: false };
         }
-        SimulatedOutcome { end: at + self.service.draw(rng), good: true }
+        SimulatedOutcome { end: at + self.service_time.draw(rng), is_good: true }
     }
 
     fn drop_waiting(&mut self, _: f64) {}
@@ -307,28 +307,28 @@ impl SimulatedServer for SimulatedWindowLimiter {
 
 /// A concurrency cap; further requests are refused.
 #[derive(Debug, Clone)]
-pub struct SimulatedSlots {
+pub struct SimulatedConcurrencyCap {
     /// The time at which each place is free.
-    pub free_at: Vec<f64>,
+    pub slot_free_times: Vec<f64>,
     /// The time that a request holds its place.
-    pub service: ServiceDistribution,
+    pub service_time: ServiceDistribution,
     /// The time until a refusal, in seconds.
     pub refusal_response_seconds: f64,
 }
 
-impl SimulatedServer for SimulatedSlots {
+impl SimulatedServer for SimulatedConcurrencyCap {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
-        match self.free_at.iter_mut().find(|free| **free <= at) {
-            None => SimulatedOutcome { end: at + self.refusal_response_seconds, good: false },
+        match self.slot_free_times.iter_mut().find(|free| **free <= at) {
+            None => SimulatedOutcome { end: at + self.refusal_response_seconds, is_good: false },
             Some(free) => {
-                *free = at + self.service.draw(rng);
-                SimulatedOutcome { end: *free, good: true }
+                *free = at + self.service_time.draw(rng);
+                SimulatedOutcome { end: *free, is_good: true }
             }
         }
     }
 
     fn drop_waiting(&mut self, at: f64) {
-        self.free_at.iter_mut().for_each(|free| *free = free.min(at));
+        self.slot_free_times.iter_mut().for_each(|free| *free = free.min(at));
     }
 }
 
@@ -347,7 +347,7 @@ pub struct SimulatedCpuQuota {
     /// The start of the last request.
     pub last_start: f64,
     /// The CPU time of a request.
-    pub service: ServiceDistribution,
+    pub cpu_time: ServiceDistribution,
     /// The time added to each response.
     pub added_latency: f64,
 }
@@ -364,9 +364,9 @@ impl SimulatedServer for SimulatedCpuQuota {
             start = start.max(self.began);
         }
         self.last_start = start;
-        let work = self.service.draw(rng);
+        let work = self.cpu_time.draw(rng);
         self.used += work;
-        SimulatedOutcome { end: start + work + self.added_latency, good: true }
+        SimulatedOutcome { end: start + work + self.added_latency, is_good: true }
     }
 
     fn drop_waiting(&mut self, at: f64) {

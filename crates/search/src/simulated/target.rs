@@ -37,7 +37,7 @@ pub struct SimulatedTarget {
     /// The time at which the user interrupts the search.
     until: f64,
     /// The number of requests that were sent and failed.
-    pub failed: u64,
+    pub failed_count: u64,
 }
 
 impl SimulatedTarget {
@@ -46,7 +46,7 @@ impl SimulatedTarget {
     pub fn new(server: Box<dyn SimulatedServer>, arrivals: SimulatedArrivals, bound: f64, seed: u64) -> Self {
         let rng = Rng::with_seed(seed);
         let (generator, until) = (f64::INFINITY, f64::INFINITY);
-        Self { server, arrivals, bound, generator, rng, now: 0.0, until, failed: 0 }
+        Self { server, arrivals, bound, generator, rng, now: 0.0, until, failed_count: 0 }
     }
 
     /// Returns the target with a generator that sends at most this many requests per second.
@@ -108,7 +108,7 @@ impl BlockRecorder {
     fn complete(&mut self, index: usize) {
         self.at((index as f64 + 0.5) * BLOCK_SECONDS);
         let block = &mut self.blocks[index];
-        self.in_flight += i64::from(block.sent) - i64::from(block.ended());
+        self.in_flight += i64::from(block.sent) - i64::from(block.ended_count());
         block.in_flight = u32::try_from(self.in_flight).unwrap_or(0);
     }
 }
@@ -133,7 +133,7 @@ impl SearchTarget for SimulatedTarget {
             }
             sent = sent.max(due + LAG * self.rng.f64());
             let fate = self.server.serve(began + sent, &mut self.rng);
-            filling.request(due, sent, (fate.end - began, fate.good), self.bound);
+            filling.request(due, sent, (fate.end - began, fate.is_good), self.bound);
         }
     }
 
@@ -162,8 +162,8 @@ impl closed_loop::ClosedTarget for SimulatedTarget {
                 }
             }
             let fate = self.server.serve(began + sent, &mut self.rng);
-            filling.request(sent, sent, (fate.end - began, fate.good), self.bound);
-            let pause = if fate.good { 0.0 } else { offer.pause_after_failure.as_secs_f64() };
+            filling.request(sent, sent, (fate.end - began, fate.is_good), self.bound);
+            let pause = if fate.is_good { 0.0 } else { offer.pause_after_failure.as_secs_f64() };
             free.push(Reverse(SimulatedInstant::of(fate.end - began + pause + LAG * self.rng.f64())));
         }
     }
@@ -202,7 +202,7 @@ impl SimulatedTarget {
         self.server.drop_waiting(self.now);
         let mut blocks = filling.blocks;
         blocks.truncate(complete);
-        self.failed += blocks.iter().map(|block| u64::from(block.errors)).sum::<u64>();
+        self.failed_count += blocks.iter().map(|block| u64::from(block.errors)).sum::<u64>();
         let invalid = invalid.then(|| "fewer requests were sent than were due".to_owned());
         let took = Duration::from_secs_f64(lasted + drained);
         TrialObservation {

@@ -10,8 +10,8 @@ use std::collections::BinaryHeap;
 use fastrand::Rng;
 
 use super::servers::{
-    ServiceDistribution, SimulatedBucket, SimulatedCpuQuota, SimulatedOutcome, SimulatedServer,
-    SimulatedSlots, SimulatedWindowLimiter, SimulatedWorkers, Slowdown, exponential,
+    ServiceDistribution, SimulatedBucket, SimulatedConcurrencyCap, SimulatedCpuQuota, SimulatedOutcome,
+    SimulatedServer, SimulatedWindowLimiter, SimulatedWorkers, Slowdown, exponential,
 };
 use super::target::{SimulatedArrivals, SimulatedInstant, SimulatedTarget};
 use crate::goal::SearchGoal;
@@ -98,7 +98,7 @@ enum ServerSpec {
     Workers(SimulatedWorkers),
     Bucket(SimulatedBucket),
     Window(SimulatedWindowLimiter),
-    ConcurrencyCap(SimulatedSlots),
+    ConcurrencyCap(SimulatedConcurrencyCap),
     Quota(SimulatedCpuQuota),
 }
 
@@ -124,24 +124,24 @@ impl SimulatedTargetSpec {
 
     /// Returns the target with this share of its capacity.
     #[must_use]
-    pub fn slowed(&self, share: f64) -> Self {
+    pub fn with_capacity_share(&self, share: f64) -> Self {
         Self { capacity: self.capacity * share, server: self.server.clone().slowed(share), ..self.clone() }
     }
 
     /// Builds a fresh target. The goal's latency limit decides which responses are late.
     #[must_use]
-    pub fn target(&self, goal: &SearchGoal, seed: u64) -> SimulatedTarget {
-        let bound = goal.late.map_or(f64::INFINITY, |late| late.latency_limit.as_secs_f64());
+    pub fn build_target(&self, goal: &SearchGoal, seed: u64) -> SimulatedTarget {
+        let bound = goal.latency_goal.map_or(f64::INFINITY, |late| late.latency_limit.as_secs_f64());
         SimulatedTarget::new(self.server.clone().boxed(), self.arrivals, bound, seed)
     }
 
     /// Returns the cliff and the knee for a goal, in requests per second, from a formula or from runs with this many requests.
     #[must_use]
-    pub fn truth(&self, goal: &SearchGoal, requests: u32) -> TrueLimits {
+    pub fn true_limits(&self, goal: &SearchGoal, requests: u32) -> TrueLimits {
         let errors =
             |rate| self.simulate_long_run(rate, f64::INFINITY, requests).error_share <= goal.max_error_share;
         let cliff = if self.class.is_planted() { self.capacity } else { bisect(self.capacity, errors) };
-        let Some(late) = goal.late else { return TrueLimits { cliff, knee: cliff } };
+        let Some(late) = goal.latency_goal else { return TrueLimits { cliff, knee: cliff } };
         let timely = |rate| {
             self.simulate_long_run(rate, late.latency_limit.as_secs_f64(), requests).late_share
                 <= late.max_late_share
@@ -155,10 +155,10 @@ impl SimulatedTargetSpec {
     #[must_use]
     pub fn true_client_limit(&self, goal: &SearchGoal, pause: f64, requests: u32) -> u32 {
         let (bound, share) = goal
-            .late
+            .latency_goal
             .map_or((f64::INFINITY, 1.0), |late| (late.latency_limit.as_secs_f64(), late.max_late_share));
         let holds = |clients| {
-            let run = self.closed_run(clients, bound, pause, requests);
+            let run = self.simulate_closed_loop_run(clients, bound, pause, requests);
             run.error_share <= goal.max_error_share && run.late_share <= share
         };
         let (mut low, mut high) = (0, 1);
@@ -174,7 +174,7 @@ impl SimulatedTargetSpec {
 
     /// Returns the shares of errors and late responses in a long run with this many clients.
     #[must_use]
-    pub fn closed_run(&self, clients: u32, bound: f64, pause: f64, requests: u32) -> LongRun {
+    pub fn simulate_closed_loop_run(&self, clients: u32, bound: f64, pause: f64, requests: u32) -> LongRun {
         let mut rng = Rng::with_seed(1);
         let mut server = self.server.clone().busy().boxed();
         let mut free: BinaryHeap<_> = (0..clients).map(|_| Reverse(SimulatedInstant::of(0.0))).collect();
@@ -182,7 +182,7 @@ impl SimulatedTargetSpec {
         for request in 0..requests {
             let Some(at) = free.pop().map(|Reverse(at)| at.seconds()) else { break };
             let fate = server.serve(at, &mut rng);
-            let wait = if fate.good { 0.0 } else { pause };
+            let wait = if fate.is_good { 0.0 } else { pause };
             free.push(Reverse(SimulatedInstant::of(fate.end + wait)));
             if request >= requests / 10 {
                 run.count(at, fate, bound);
@@ -236,9 +236,9 @@ pub struct LongRun {
 impl LongRun {
     fn count(&mut self, at: f64, fate: SimulatedOutcome, bound: f64) {
         self.counted += 1.0;
-        self.error_share += f64::from(u8::from(!fate.good));
-        self.late_share += f64::from(u8::from(!fate.good || fate.end - at > bound));
-        self.mean_response_time += if fate.good { fate.end - at } else { 0.0 };
+        self.error_share += f64::from(u8::from(!fate.is_good));
+        self.late_share += f64::from(u8::from(!fate.is_good || fate.end - at > bound));
+        self.mean_response_time += if fate.is_good { fate.end - at } else { 0.0 };
     }
 
     fn shared(self) -> Self {
@@ -296,11 +296,11 @@ fn quick(rng: &mut Rng) -> ServiceDistribution {
 fn bucket(fill: f64, seconds: f64, refusal: f64, rng: &mut Rng) -> ServerSpec {
     let size = (fill * seconds).max(2.0);
     ServerSpec::Bucket(SimulatedBucket {
-        fill,
+        fill_rate: fill,
         size,
         left: size,
         counted_at: 0.0,
-        service: quick(rng),
+        service_time: quick(rng),
         refusal_response_seconds: refusal,
     })
 }
@@ -309,11 +309,11 @@ fn window(capacity: f64, rng: &mut Rng) -> ServerSpec {
     let length = [0.1, 0.25, 1.0][rng.usize(..3)];
     let most = (capacity * length).round();
     ServerSpec::Window(SimulatedWindowLimiter {
-        most,
+        max_requests_per_window: most,
         length,
         window_index: 0.0,
         used: 0.0,
-        service: quick(rng),
+        service_time: quick(rng),
         refusal_response_seconds: 0.001,
     })
 }
@@ -327,9 +327,9 @@ fn places(capacity: f64, rng: &mut Rng) -> ServerSpec {
     } else {
         ServiceDistribution::Lognormal(mean, 1.0)
     };
-    ServerSpec::ConcurrencyCap(SimulatedSlots {
-        free_at: vec![0.0; count as usize],
-        service,
+    ServerSpec::ConcurrencyCap(SimulatedConcurrencyCap {
+        slot_free_times: vec![0.0; count as usize],
+        service_time: service,
         refusal_response_seconds: 0.001,
     })
 }
@@ -344,7 +344,7 @@ fn quota(capacity: f64, rng: &mut Rng) -> ServerSpec {
         began: 0.0,
         used: 0.0,
         last_start: 0.0,
-        service,
+        cpu_time: service,
         added_latency: base,
     })
 }
@@ -367,7 +367,7 @@ fn workers(class: SimulatedClass, capacity: f64, rng: &mut Rng) -> SimulatedWork
         workers.max_queue_length = (capacity * log_uniform(rng, 0.01, 0.5)).max(5.0) as usize;
     }
     if class == SimulatedClass::Retries {
-        workers.patience = between(rng, 0.2, 1.0) + 10.0 * mean;
+        workers.max_queue_wait = between(rng, 0.2, 1.0) + 10.0 * mean;
     }
     workers
 }
@@ -419,10 +419,12 @@ impl ServerSpec {
     /// Slows the target: slower workers, fewer tokens or a smaller quota.
     fn slowed(mut self, share: f64) -> Self {
         match &mut self {
-            Self::Workers(workers) => workers.service = workers.service.scaled(1.0 / share),
-            Self::Bucket(bucket) => bucket.fill *= share,
-            Self::Window(window) => window.most = (window.most * share).round(),
-            Self::ConcurrencyCap(places) => places.service = places.service.scaled(1.0 / share),
+            Self::Workers(workers) => workers.service_time = workers.service_time.scaled(1.0 / share),
+            Self::Bucket(bucket) => bucket.fill_rate *= share,
+            Self::Window(window) => {
+                window.max_requests_per_window = (window.max_requests_per_window * share).round();
+            }
+            Self::ConcurrencyCap(places) => places.service_time = places.service_time.scaled(1.0 / share),
             Self::Quota(quota) => quota.granted *= share,
         }
         self

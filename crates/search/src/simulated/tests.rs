@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::scores::{SearchScore, percent_true, quantile};
 use super::servers::{
-    ServiceDistribution, SimulatedBucket, SimulatedCpuQuota, SimulatedOutcome, SimulatedServer,
-    SimulatedSlots, SimulatedWorkers, Slowdown, exponential,
+    ServiceDistribution, SimulatedBucket, SimulatedConcurrencyCap, SimulatedCpuQuota, SimulatedOutcome,
+    SimulatedServer, SimulatedWorkers, Slowdown, exponential,
 };
 use super::target::{SimulatedArrivals, SimulatedTarget};
 use super::target_specs::{LongRun, SimulatedClass, SimulatedTargetSpec};
 use crate::compare::{ComparedRun, LimitChange, compare};
-use crate::failure_curves::erlang;
+use crate::failure_curves::erlang_b;
 use crate::goal::{LatencyGoal, SearchGoal};
 use crate::observation::TrialObservation;
 use crate::report::{LimitEstimate, SearchOutcome, SearchReport};
@@ -26,7 +26,7 @@ fn poisson(mut server: impl SimulatedServer, rate: f64, requests: u32) -> (f64, 
     let (mut at, mut total, mut errors, mut counted) = (0.0, 0.0, 0.0, 0.0);
     for request in 0..requests {
         at += exponential(&mut rng) / rate;
-        let SimulatedOutcome { end, good } = server.serve(at, &mut rng);
+        let SimulatedOutcome { end, is_good: good } = server.serve(at, &mut rng);
         if request > requests / 10 {
             counted += 1.0;
             errors += f64::from(u8::from(!good));
@@ -43,7 +43,7 @@ fn close(found: f64, expected: f64, tolerance: f64) {
 /// Returns the mean response time of M/M/c by Erlang C.
 fn mmc(workers: u32, rate: f64, mean: f64) -> f64 {
     let load = rate * mean;
-    let lost = erlang(workers, load);
+    let lost = erlang_b(workers, load);
     let waits = lost / (1.0 - load / f64::from(workers) * (1.0 - lost));
     mean + waits * mean / (f64::from(workers) - load)
 }
@@ -76,12 +76,12 @@ fn a_single_worker_makes_wait_as_pollaczek_and_khinchine_say() {
 fn places_lose_as_much_as_erlang_says() {
     for (count, load) in [(10, 5.0), (50, 40.0)] {
         for service in [ServiceDistribution::Exponential(0.02), ServiceDistribution::Lognormal(0.02, 1.0)] {
-            let places = SimulatedSlots {
-                free_at: vec![0.0; count as usize],
-                service,
+            let places = SimulatedConcurrencyCap {
+                slot_free_times: vec![0.0; count as usize],
+                service_time: service,
                 refusal_response_seconds: 0.001,
             };
-            close(poisson(places, load / 0.02, 400_000).1, erlang(count, load), 0.06);
+            close(poisson(places, load / 0.02, 400_000).1, erlang_b(count, load), 0.06);
         }
     }
 }
@@ -90,11 +90,11 @@ fn places_lose_as_much_as_erlang_says() {
 fn a_bucket_lets_through_what_fills_it() {
     let service = ServiceDistribution::Fixed(0.001);
     let bucket = SimulatedBucket {
-        fill: 500.0,
+        fill_rate: 500.0,
         size: 50.0,
         left: 50.0,
         counted_at: 0.0,
-        service,
+        service_time: service,
         refusal_response_seconds: 0.001,
     };
     close(poisson(bucket, 1000.0, 200_000).1, 0.5, 0.02);
@@ -110,7 +110,7 @@ fn a_quota_lets_through_what_it_grants() {
         began: 0.0,
         used: 0.0,
         last_start: 0.0,
-        service,
+        cpu_time: service,
         added_latency: 0.0,
     };
     let mut rng = fastrand::Rng::with_seed(1);
@@ -130,11 +130,11 @@ fn credits_that_are_used_up_leave_the_plain_rate() {
 }
 
 const LATE: LatencyGoal = LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) };
-pub(super) const BOTH: SearchGoal = SearchGoal { late: Some(LATE), ..SearchGoal::ERRORS_ONLY };
+pub(super) const BOTH: SearchGoal = SearchGoal { latency_goal: Some(LATE), ..SearchGoal::ERRORS_ONLY };
 
 fn found(plant: &SimulatedTargetSpec, goal: SearchGoal, bounds: RateBounds, seed: u64) -> SearchReport {
     let mut procedure = RateSearch::new(goal, Profile::QUICK, bounds);
-    search(&mut procedure, &mut plant.target(&goal, seed));
+    search(&mut procedure, &mut plant.build_target(&goal, seed));
     procedure.report()
 }
 
@@ -145,7 +145,7 @@ fn brackets_hold_the_cliff_and_middles_are_near_it() {
     for class in SimulatedClass::ALL {
         for seed in 0..4 {
             let plant = SimulatedTargetSpec::draw(class, 1_000 + seed);
-            let truth = plant.truth(&SearchGoal::ERRORS_ONLY, 60_000);
+            let truth = plant.true_limits(&SearchGoal::ERRORS_ONLY, 60_000);
             scores.push(SearchScore::run_search(
                 &plant,
                 truth,
@@ -178,7 +178,7 @@ fn a_knee_that_is_stated_is_where_it_is_said_to_be() {
     ] {
         for seed in 0..4 {
             let plant = SimulatedTargetSpec::draw(class, 2_000 + seed);
-            let truth = plant.truth(&BOTH, 60_000);
+            let truth = plant.true_limits(&BOTH, 60_000);
             scores.push(SearchScore::run_search(&plant, truth, BOTH, Profile::QUICK, seed));
         }
     }
@@ -216,10 +216,10 @@ fn each_way_of_failing_is_named() {
 fn what_is_used_up_is_said_to_be_or_not_excluded() {
     for seed in 0..4 {
         let plant = SimulatedTargetSpec::draw(SimulatedClass::Credits, 4_000 + seed);
-        let truth = plant.truth(&SearchGoal::ERRORS_ONLY, 1_000);
+        let truth = plant.true_limits(&SearchGoal::ERRORS_ONLY, 1_000);
         let mut procedure =
             RateSearch::new(SearchGoal::ERRORS_ONLY, Profile::THOROUGH, RateBounds::default());
-        search(&mut procedure, &mut plant.target(&SearchGoal::ERRORS_ONLY, seed));
+        search(&mut procedure, &mut plant.build_target(&SearchGoal::ERRORS_ONLY, seed));
         let report = procedure.report();
         let upper = report.cliff.bracket.map_or(0.0, |cliff| cliff.lower);
         assert!(report.quota_exhaustion.is_some() || upper <= truth.cliff, "{seed}: {:?}", report.cliff);
@@ -261,7 +261,7 @@ fn a_slow_generator_is_said_to_be_the_limit() {
             RateSearch::new(BOTH, Profile::QUICK, RateBounds::default()),
         ];
         for procedure in &mut procedures {
-            search(procedure, &mut plant.target(&BOTH, 1).with_generator_max_rate(most));
+            search(procedure, &mut plant.build_target(&BOTH, 1).with_generator_max_rate(most));
             let report = procedure.report();
             let below = |limit: LimitEstimate| limit.lowest_bad.is_some_and(|bad| bad <= most * 1.02);
             let broke = below(report.cliff) || report.knee.is_some_and(below);
@@ -281,7 +281,7 @@ fn whoever_ends_a_search_is_told_what_is_known() {
     let plant = SimulatedTargetSpec::draw(SimulatedClass::QueueExponential, 8);
     for until in [1.0, 5.0, 15.0, 30.0] {
         let mut procedure = RateSearch::new(SearchGoal::ERRORS_ONLY, Profile::QUICK, RateBounds::default());
-        search(&mut procedure, &mut plant.target(&SearchGoal::ERRORS_ONLY, 3).interrupted_at(until));
+        search(&mut procedure, &mut plant.build_target(&SearchGoal::ERRORS_ONLY, 3).interrupted_at(until));
         let report = procedure.report();
         assert_eq!(report.outcome, Some(SearchOutcome::Interrupted));
         assert!(report.took <= Duration::from_secs_f64(until + 11.0), "{:?}", report.took);
@@ -295,11 +295,11 @@ fn a_bucket_is_as_large_as_it_is_said_to_be() {
     for (fill, size) in [(500.0, 2000.0), (3000.0, 9000.0), (200.0, 400.0)] {
         let service = ServiceDistribution::Fixed(0.001);
         let bucket = SimulatedBucket {
-            fill,
+            fill_rate: fill,
             size,
             left: size,
             counted_at: 0.0,
-            service,
+            service_time: service,
             refusal_response_seconds: 0.001,
         };
         let mut target =
@@ -315,7 +315,7 @@ struct Dead;
 
 impl SimulatedServer for Dead {
     fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
-        SimulatedOutcome { end: at + 0.001, good: false }
+        SimulatedOutcome { end: at + 0.001, is_good: false }
     }
 
     fn drop_waiting(&mut self, _: f64) {}
@@ -335,7 +335,7 @@ struct Mortal(f64);
 
 impl SimulatedServer for Mortal {
     fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
-        SimulatedOutcome { end: at + if at < self.0 { 0.002 } else { 30.0 }, good: at < self.0 }
+        SimulatedOutcome { end: at + if at < self.0 { 0.002 } else { 30.0 }, is_good: at < self.0 }
     }
 
     fn drop_waiting(&mut self, _: f64) {}
@@ -361,7 +361,7 @@ fn what_is_in_flight_is_bounded() {
         let plant = SimulatedTargetSpec::draw(class, 9);
         for trial in found(&plant, SearchGoal::ERRORS_ONLY, RateBounds::default(), 2).trials {
             let most = trial.seen.blocks.iter().map(|block| f64::from(block.in_flight)).fold(0.0, f64::max);
-            let bound = trial.spec.most_in_flight + 0.25 * trial.spec.rate + 10.0;
+            let bound = trial.spec.in_flight_cap + 0.25 * trial.spec.rate + 10.0;
             assert!(most <= bound, "{class:?} {:?}: {most} of {bound}", trial.spec.purpose);
         }
     }
@@ -374,7 +374,7 @@ fn a_search_that_is_asked_twice_wants_the_same() {
     assert_eq!(offer.purpose, TrialPurpose::Baseline);
     assert_eq!(procedure.next_step(), SearchStep::RunTrial(offer));
     let mut target =
-        SimulatedTargetSpec::draw(SimulatedClass::QueueFixed, 1).target(&SearchGoal::ERRORS_ONLY, 1);
+        SimulatedTargetSpec::draw(SimulatedClass::QueueFixed, 1).build_target(&SearchGoal::ERRORS_ONLY, 1);
     procedure.record_trial(&offer, target.carry_out(&offer));
     assert_ne!(procedure.next_step(), SearchStep::RunTrial(offer));
 }
@@ -391,7 +391,7 @@ fn a_tenth_less_is_found_more_often_than_not_and_no_change_hardly_ever() {
     ] {
         for seed in 0..4 {
             let plant = SimulatedTargetSpec::draw(class, 7_000 + seed);
-            let slower = plant.slowed(0.9);
+            let slower = plant.with_capacity_share(0.9);
             let [before, same, less] = [(&plant, 1), (&plant, 2), (&slower, 3)]
                 .map(|(plant, search)| {
                     found(plant, SearchGoal::ERRORS_ONLY, RateBounds::default(), 10 * seed + search)
@@ -424,7 +424,7 @@ struct Failing {
 impl SimulatedServer for Failing {
     fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
         self.served += 1;
-        SimulatedOutcome { end: at + 0.005, good: !self.served.is_multiple_of(self.every) }
+        SimulatedOutcome { end: at + 0.005, is_good: !self.served.is_multiple_of(self.every) }
     }
 
     fn drop_waiting(&mut self, _: f64) {}
@@ -448,7 +448,7 @@ impl SimulatedServer for LateAbove {
         let often = at - self.last < 1.0 / self.rate;
         (self.last, self.served) = (at, self.served + 1);
         let late = often && self.served.is_multiple_of(30);
-        SimulatedOutcome { end: at + if late { 0.4 } else { 0.005 }, good: true }
+        SimulatedOutcome { end: at + if late { 0.4 } else { 0.005 }, is_good: true }
     }
 
     fn drop_waiting(&mut self, _: f64) {}
@@ -499,7 +499,7 @@ struct Pausing;
 impl SimulatedServer for Pausing {
     fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
         let since = at.rem_euclid(1.957_845);
-        SimulatedOutcome { end: at + 0.0002 + (0.061_166 - since).max(0.0), good: true }
+        SimulatedOutcome { end: at + 0.0002 + (0.061_166 - since).max(0.0), is_good: true }
     }
 
     fn drop_waiting(&mut self, _: f64) {}
@@ -509,7 +509,7 @@ impl SimulatedServer for Pausing {
 #[test]
 fn late_answers_that_may_be_chance_at_the_highest_rate_are_looked_at_for_longer() {
     let late = LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(20) };
-    let goal = SearchGoal { late: Some(late), ..BOTH };
+    let goal = SearchGoal { latency_goal: Some(late), ..BOTH };
     let mut target = SimulatedTarget::new(Box::new(Pausing), SimulatedArrivals::Constant, 0.02, 1);
     let mut procedure =
         RateSearch::new(goal, Profile::QUICK, RateBounds { max_rate: Some(279.0), ..RateBounds::default() });
@@ -529,7 +529,7 @@ impl SimulatedServer for SeldomFailing {
     fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
         let much = at - self.last < 1.0 / 900.0;
         (self.last, self.served) = (at, self.served + 1);
-        SimulatedOutcome { end: at + 0.005, good: !(much && self.served.is_multiple_of(400)) }
+        SimulatedOutcome { end: at + 0.005, is_good: !(much && self.served.is_multiple_of(400)) }
     }
 
     fn drop_waiting(&mut self, _: f64) {}
@@ -747,18 +747,18 @@ fn a_limiter_hardly_below_the_highest_rate_is_found_or_not_told() {
     for share in [0.87, 0.9, 0.95, 0.98] {
         let (fill, size) = (1_000.0 * share, 100.0);
         let bucket = SimulatedBucket {
-            fill,
+            fill_rate: fill,
             size,
             left: size,
             counted_at: 0.0,
-            service: ServiceDistribution::Fixed(0.001),
+            service_time: ServiceDistribution::Fixed(0.001),
             refusal_response_seconds: 0.001,
         };
         let report = capped(bucket, 1_000.0);
         let cliff = report.cliff.bracket.unwrap();
         assert_eq!(report.outcome, Some(SearchOutcome::Found), "{share}");
         assert!(
-            (cliff.lower..=cliff.upper).contains(&fill) && cliff.relative_width() < 0.2,
+            (cliff.lower..=cliff.upper).contains(&fill) && cliff.width_relative_to_lower() < 0.2,
             "{cliff:?} without {fill}"
         );
         assert!(report.cliff.lowest_bad.is_some());
@@ -768,11 +768,11 @@ fn a_limiter_hardly_below_the_highest_rate_is_found_or_not_told() {
 #[test]
 fn a_limiter_below_the_first_rate_is_no_unstable_target() {
     let bucket = SimulatedBucket {
-        fill: 12.0,
+        fill_rate: 12.0,
         size: 1.0,
         left: 1.0,
         counted_at: 0.0,
-        service: ServiceDistribution::Fixed(0.001),
+        service_time: ServiceDistribution::Fixed(0.001),
         refusal_response_seconds: 0.001,
     };
     let mut target = SimulatedTarget::new(Box::new(bucket), SimulatedArrivals::Constant, 0.25, 1);

@@ -111,7 +111,7 @@ impl Client {
     }
 
     /// Sends a request and reads one response; `None` if the connection has ended, which can happen to a kept one at any time.
-    pub fn try_ask(&mut self, request: &str) -> Option<Answer> {
+    pub fn ask_if_open(&mut self, request: &str) -> Option<Answer> {
         let ended = |error: &std::io::Error| {
             matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
         };
@@ -189,7 +189,7 @@ impl Client {
     }
 
     /// True if the other side has neither ended the connection nor sent anything that waits to be read. Does not wait.
-    pub fn is_quiet(&self) -> bool {
+    pub fn is_open_without_unread_bytes(&self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let peeked = self.stream.peek(&mut [0]);
         self.stream.set_nonblocking(false).unwrap();

@@ -111,7 +111,7 @@ exec timeout 150 env PATH=/nonexistent "$program" "$@""#;
 impl ClientLibrary {
     /// Returns the first steps of a program: the search for a metadata server, if the library leaves that to its user, and the
     /// request for credentials.
-    pub fn first_steps(&self) -> Vec<String> {
+    pub fn steps_up_to_credentials(&self) -> Vec<String> {
         let asks = self.other_steps.iter().filter(|step| **step == "on-gce");
         asks.chain([&self.credentials_step]).map(|step| (*step).to_owned()).collect()
     }
@@ -233,7 +233,7 @@ impl LibraryRun {
     ///
     /// # Errors
     /// It had none.
-    pub fn value(&self, step: &str) -> Result<&str, String> {
+    pub fn value_of_step(&self, step: &str) -> Result<&str, String> {
         self.last_line_of_step(step)["value"].as_str().ok_or_else(|| self.complaint(step))
     }
 
@@ -282,7 +282,7 @@ pub fn start_all(
 }
 
 /// Fails with all complaints at once: a table that ends at its first row hides the others.
-pub fn assert_no_complaints(complaints: impl IntoIterator<Item = Result<(), String>>) {
+pub fn assert_all_ok(complaints: impl IntoIterator<Item = Result<(), String>>) {
     let complaints: Vec<_> = complaints.into_iter().filter_map(Result::err).collect();
     assert!(complaints.is_empty(), "{} of the libraries:\n{}", complaints.len(), complaints.join("\n\n"));
 }

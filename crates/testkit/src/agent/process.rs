@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::waiting::until;
+use crate::waiting::wait_until_some;
 
 /// A running agent. Dropping it kills it, and fails the test if the agent ever panicked.
 #[derive(Debug)]
@@ -23,9 +23,9 @@ pub struct Agent {
     log: Arc<Log>,
     reader: Option<JoinHandle<()>>,
     /// The addresses of the listeners for pods.
-    pub listeners: Vec<SocketAddr>,
+    pub listener_addresses: Vec<SocketAddr>,
     /// The address of the admin port.
-    pub admin: SocketAddr,
+    pub admin_address: SocketAddr,
 }
 
 /// Before it has said where.
@@ -66,8 +66,9 @@ impl Agent {
             let log = log.clone();
             move || collect(stderr, &log)
         });
-        let mut agent = Self { child, log, reader: Some(reader), listeners: Vec::new(), admin: NOWHERE };
-        let line = until("the agent to serve", || {
+        let mut agent =
+            Self { child, log, reader: Some(reader), listener_addresses: Vec::new(), admin_address: NOWHERE };
+        let line = wait_until_some("the agent to serve", || {
             assert!(agent.child.try_wait().unwrap().is_none(), "it ended: {}", agent.log());
             agent.log_lines_with_message("serving").pop()
         });
@@ -79,7 +80,8 @@ impl Agent {
     pub fn adopt_running(child: Child, log: &str) -> Self {
         let log =
             Arc::new(Log { lines: Mutex::new(log.lines().map(str::to_owned).collect()), ..Log::default() });
-        let mut agent = Self { child, log, reader: None, listeners: Vec::new(), admin: NOWHERE };
+        let mut agent =
+            Self { child, log, reader: None, listener_addresses: Vec::new(), admin_address: NOWHERE };
         let line = agent.log_lines_with_message("serving").pop().unwrap();
         agent.find(&line);
         agent
@@ -88,14 +90,14 @@ impl Agent {
     /// Reads the addresses from the log line in which the agent reports that it serves.
     fn find(&mut self, serving: &Value) {
         let fields = &serving["fields"];
-        self.admin = fields["admin"].as_str().unwrap().parse().unwrap();
+        self.admin_address = fields["admin"].as_str().unwrap().parse().unwrap();
         let listeners = fields["listeners"].as_str().unwrap().trim_matches(['[', ']']).split(", ");
-        self.listeners = listeners.map(|address| address.parse().unwrap()).collect();
+        self.listener_addresses = listeners.map(|address| address.parse().unwrap()).collect();
     }
 
     /// The first listener.
-    pub fn address(&self) -> SocketAddr {
-        self.listeners[0]
+    pub fn first_listener_address(&self) -> SocketAddr {
+        self.listener_addresses[0]
     }
 
     /// Everything it wrote so far.
@@ -124,7 +126,7 @@ impl Agent {
 
     /// Waits for its end.
     pub fn wait_for_exit(&mut self) -> ExitStatus {
-        until("the agent to end", || self.child.try_wait().unwrap())
+        wait_until_some("the agent to end", || self.child.try_wait().unwrap())
     }
 
     /// SIGTERM, and the exit that must follow.
@@ -146,7 +148,7 @@ impl Agent {
     }
 
     /// The name and the `status` of each of its threads.
-    pub fn threads(&self) -> Vec<(String, String)> {
+    pub fn thread_names_and_statuses(&self) -> Vec<(String, String)> {
         let tasks = std::fs::read_dir(self.proc("task")).unwrap();
         // A thread may end between being listed and being read.
         let read = |task: PathBuf| Some((read(&task.join("comm"))?, read(&task.join("status"))?));

@@ -49,7 +49,7 @@ impl SimulatedSdkClient {
     }
 
     /// Returns true if a call at `now` begins with a fetch. The outcome is then that of
-    /// [`SimulatedSdkClient::call_with_fetched`], else that of [`SimulatedSdkClient::call_with_cached`].
+    /// [`SimulatedSdkClient::call_after_fetch`], else that of [`SimulatedSdkClient::call_with_cached`].
     pub fn is_due(&self, now: i64) -> bool {
         self.held.is_none_or(|held| now >= held.due)
     }
@@ -60,7 +60,7 @@ impl SimulatedSdkClient {
     }
 
     /// A call whose fetch brought credentials that end at `expires`, or nothing.
-    pub fn call_with_fetched(&mut self, now: i64, expires: Option<i64>) -> CallOutcome {
+    pub fn call_after_fetch(&mut self, now: i64, expires: Option<i64>) -> CallOutcome {
         match expires {
             Some(expires) => self.takes(now, expires),
             None => self.misses(now),
@@ -93,6 +93,6 @@ impl SimulatedSdkClient {
 
     /// A whole call; `fetch` is asked only if one is due.
     pub fn call(&mut self, now: i64, fetch: impl FnOnce() -> Option<i64>) -> CallOutcome {
-        if self.is_due(now) { self.call_with_fetched(now, fetch()) } else { self.call_with_cached(now) }
+        if self.is_due(now) { self.call_after_fetch(now, fetch()) } else { self.call_with_cached(now) }
     }
 }

@@ -13,9 +13,9 @@ pub struct Family {
     /// The name of the family in the measurement.
     pub name: &'static str,
     /// The refresh rule at the metadata service.
-    pub imds: Rule,
+    pub imds_rule: Rule,
     /// The refresh rule at the container credentials endpoint; `None` if the family does not accept 169.254.170.23.
-    pub container: Option<Rule>,
+    pub container_rule: Option<Rule>,
     /// The requests that the family sends.
     pub wire: Wire,
 }
@@ -39,7 +39,7 @@ const fn extended(least: i64, most: i64) -> ExpiredCredentialsPolicy {
 
 const fn wire(tokens: SessionTokenUse, agent: &'static str) -> Wire {
     Wire {
-        tokens,
+        session_token_use: tokens,
         imds_user_agent: Some(agent),
         container_user_agent: Some(agent),
         path_style: ListingPathStyle::TrailingSlash,
@@ -57,7 +57,7 @@ const FIVE: Rule =
 /// At the container endpoint the second generation of Java draws when to begin (aws-sdk-java-v2,
 /// `ContainerCredentialsProvider`, `CachedSupplier`), tries at each call from then on, and fails with a minute left.
 const JAVA_2_CONTAINER: Rule =
-    rule(RefreshTiming::QuarterHourBeforeEnd, extended(1, 10), FailedFetchPolicy::FailsBelow(MINUTE));
+    rule(RefreshTiming::RandomInLastQuarterHour, extended(1, 10), FailedFetchPolicy::FailsBelow(MINUTE));
 
 /// It draws when to begin (the same, `InstanceProfileCredentialsProvider`), and tries at each call from then on.
 const JAVA_2: Rule = rule(
@@ -69,13 +69,13 @@ const JAVA_2: Rule = rule(
 /// The incident's client: fifteen minutes' window in a lock, each hour at the latest.
 pub static JAVA_1_11: Family = Family {
     name: "J1.11",
-    imds: rule(
+    imds_rule: rule(
         RefreshTiming::WindowOrHour(QUARTER),
         ExpiredCredentialsPolicy::Fails,
         FailedFetchPolicy::FAILS,
     ),
     // It ignores the variable.
-    container: None,
+    container_rule: None,
     wire: wire(SessionTokenUse::None, "aws-sdk-java/1.11.500"),
 };
 
@@ -84,12 +84,12 @@ static OTHERS: [Family; 18] = [
         name: "J1.12",
         // That it fetches at most every one or two minutes below its window is fitted: 40 an hour at 15/5 by steps of a minute, and one
         // for each step of two minutes.
-        imds: rule(
-            RefreshTiming::WindowOrHourWithPause(QUARTER, UniformSeconds(30, 95)),
+        imds_rule: rule(
+            RefreshTiming::WindowOrHourReusingShortLived(QUARTER, UniformSeconds(30, 95)),
             extended(1, 5),
             FailedFetchPolicy::PausesFetching(minutes(1, 5)),
         ),
-        container: Some(rule(
+        container_rule: Some(rule(
             RefreshTiming::WindowOrHour(QUARTER),
             ExpiredCredentialsPolicy::Fails,
             FailedFetchPolicy::FailsBelow(MINUTE),
@@ -98,43 +98,47 @@ static OTHERS: [Family; 18] = [
     },
     Family {
         name: "J2.17",
-        imds: rule(
+        imds_rule: rule(
             RefreshTiming::WindowOrHour(QUARTER),
             ExpiredCredentialsPolicy::Fails,
             FailedFetchPolicy::FAILS,
         ),
         // It goes to the metadata service without a word.
-        container: None,
+        container_rule: None,
         wire: wire(SessionTokenUse::EachFetch(LONGEST), "aws-sdk-java/2.17.102 Linux"),
     },
     Family {
         name: "J2.25",
-        imds: JAVA_2,
-        container: Some(JAVA_2_CONTAINER),
+        imds_rule: JAVA_2,
+        container_rule: Some(JAVA_2_CONTAINER),
         wire: wire(SessionTokenUse::EachFetch(LONGEST), "aws-sdk-java/2.25.60 Linux"),
     },
     Family {
         name: "J2",
-        imds: JAVA_2,
-        container: Some(JAVA_2_CONTAINER),
+        imds_rule: JAVA_2,
+        container_rule: Some(JAVA_2_CONTAINER),
         wire: wire(SessionTokenUse::EachFetch(LONGEST), "aws-sdk-java/2.57.8 md/io#sync"),
     },
     Family {
         name: "boto3-1.17",
-        imds: rule(RefreshTiming::Window(QUARTER), ExpiredCredentialsPolicy::Fails, FailedFetchPolicy::FAILS),
+        imds_rule: rule(
+            RefreshTiming::Window(QUARTER),
+            ExpiredCredentialsPolicy::Fails,
+            FailedFetchPolicy::FAILS,
+        ),
         // It takes no address but ECS's.
-        container: None,
+        container_rule: None,
         wire: wire(SessionTokenUse::EachFetch(LONGEST), "Boto3/1.17.112 Python/3.9 Botocore/1.20.112"),
     },
     Family {
         name: "boto3",
         // botocore, `utils.py` (`InstanceMetadataFetcher`); measured: it stretches by 2 to 10 minutes or so.
-        imds: rule(
-            RefreshTiming::WindowWithExtendedExpiry { window: QUARTER, stretch: minutes(2, 10) },
+        imds_rule: rule(
+            RefreshTiming::WindowWithAssumedExpiry { window: QUARTER, stretch: minutes(2, 10) },
             extended(2, 10),
             FailedFetchPolicy::FAILS,
         ),
-        container: Some(rule(
+        container_rule: Some(rule(
             RefreshTiming::Window(QUARTER),
             ExpiredCredentialsPolicy::Fails,
             FailedFetchPolicy::FailsBelow(10 * MINUTE),
@@ -146,22 +150,22 @@ static OTHERS: [Family; 18] = [
     },
     Family {
         name: "Go v1",
-        imds: FIVE,
-        container: Some(FIVE),
+        imds_rule: FIVE,
+        container_rule: Some(FIVE),
         // Renewed 30 s early (its source).
         wire: wire(SessionTokenUse::Kept(LONGEST, 30), "aws-sdk-go/1.55.8 (go1.24; linux; amd64)"),
     },
     Family {
         name: "Go v2-23",
-        imds: GO_2,
+        imds_rule: GO_2,
         // LoadDefaultConfig fails.
-        container: None,
+        container_rule: None,
         wire: wire(SessionTokenUse::EachFetch(300), "aws-sdk-go-v2/1.18.1 os/linux ft/ec2-imds"),
     },
     Family {
         name: "Go v2",
-        imds: GO_2,
-        container: Some(FIVE),
+        imds_rule: GO_2,
+        container_rule: Some(FIVE),
         wire: called(
             wire(SessionTokenUse::EachFetch(300), "aws-sdk-go-v2/1.47.7 os/linux ft/ec2-imds"),
             Some("Go-http-client/1.1"),
@@ -170,8 +174,8 @@ static OTHERS: [Family; 18] = [
     Family {
         name: "JS2",
         // 15 s (its source; measured: more than 6 and less than 24). Answers that have ended never call back.
-        imds: rule(RefreshTiming::Window(15), ExpiredCredentialsPolicy::Fails, FailedFetchPolicy::FAILS),
-        container: Some(rule(
+        imds_rule: rule(RefreshTiming::Window(15), ExpiredCredentialsPolicy::Fails, FailedFetchPolicy::FAILS),
+        container_rule: Some(rule(
             RefreshTiming::Window(15),
             ExpiredCredentialsPolicy::Fails,
             FailedFetchPolicy::FAILS,
@@ -183,8 +187,12 @@ static OTHERS: [Family; 18] = [
     },
     Family {
         name: "JS3",
-        imds: rule(RefreshTiming::Window(5 * MINUTE), extended(5, 10), FailedFetchPolicy::FailsOnSecondMiss),
-        container: Some(rule(
+        imds_rule: rule(
+            RefreshTiming::Window(5 * MINUTE),
+            extended(5, 10),
+            FailedFetchPolicy::FailsOnSecondMiss,
+        ),
+        container_rule: Some(rule(
             RefreshTiming::Window(5 * MINUTE),
             ExpiredCredentialsPolicy::Used,
             FailedFetchPolicy::FailsBelow(1),
@@ -197,23 +205,23 @@ static OTHERS: [Family; 18] = [
     },
     Family {
         name: "Ruby",
-        imds: rule(
+        imds_rule: rule(
             RefreshTiming::Window(5 * MINUTE),
             extended(5, 6),
             FailedFetchPolicy::PausesFetching(minutes(5, 6)),
         ),
         // It goes to the metadata service without a word.
-        container: None,
+        container_rule: None,
         wire: wire(SessionTokenUse::Kept(LONGEST, 0), "aws-sdk-ruby3/3.168.1"),
     },
     Family {
         name: "PHP",
-        imds: rule(
+        imds_rule: rule(
             RefreshTiming::Window(0),
             extended(5, 10),
             FailedFetchPolicy::PausesFetching(minutes(5, 10)),
         ),
-        container: Some(rule(
+        container_rule: Some(rule(
             RefreshTiming::Window(0),
             extended(5, 10),
             FailedFetchPolicy::PausesFetching(minutes(5, 10)),
@@ -225,12 +233,12 @@ static OTHERS: [Family; 18] = [
         // A timer of the process (aws-sdk-net, `DefaultInstanceProfileAWSCredentials`); each read asks for a token before
         // (`EC2InstanceMetadata`). What it does at the container endpoint is not known. It
         // names itself in newer releases (`AWSSDKUtils`), and by nothing in older ones.
-        imds: rule(
+        imds_rule: rule(
             RefreshTiming::FixedInterval(2 * MINUTE),
             extended(5, 10),
             FailedFetchPolicy::PausesFetching(minutes(2, 2)),
         ),
-        container: None,
+        container_rule: None,
         wire: Wire {
             path_style: ListingPathStyle::NoTrailingSlash,
             ..wire(SessionTokenUse::EachGet(LONGEST), "aws-sdk-dotnet-coreclr/ ua/2.0 os/linux#6.1")
@@ -239,12 +247,12 @@ static OTHERS: [Family; 18] = [
     Family {
         name: "Rust",
         // Ten seconds, up to half as much again (its source; measured: more than 6 and less than 24). Tokens: 120 s early.
-        imds: rule(
+        imds_rule: rule(
             RefreshTiming::RandomWindow(UniformSeconds(10, 15)),
             extended(10, 15),
             FailedFetchPolicy::PausesFetching(UniformSeconds::ZERO),
         ),
-        container: Some(rule(
+        container_rule: Some(rule(
             RefreshTiming::RandomWindow(UniformSeconds(10, 15)),
             ExpiredCredentialsPolicy::Used,
             FailedFetchPolicy::FAILS,
@@ -256,8 +264,8 @@ static OTHERS: [Family; 18] = [
     },
     Family {
         name: "C++",
-        imds: CPP,
-        container: Some(CPP),
+        imds_rule: CPP,
+        container_rule: Some(CPP),
         wire: Wire {
             path_style: ListingPathStyle::NoTrailingSlashEncodedRole,
             ..wire(SessionTokenUse::EachFetch(LONGEST), "aws-sdk-cpp/1.11.900 Linux/6.1")
@@ -265,19 +273,19 @@ static OTHERS: [Family; 18] = [
     },
     Family {
         name: "CRT",
-        imds: rule(
+        imds_rule: rule(
             RefreshTiming::Window(5 * MINUTE),
             ExpiredCredentialsPolicy::Used,
             FailedFetchPolicy::PausesFetching(minutes(5, 15)),
         ),
-        container: Some(FIVE),
+        container_rule: Some(FIVE),
         wire: wire(SessionTokenUse::Kept(LONGEST, 0), "aws-sdk-crt/aws-imds-client"),
     },
     Family {
         name: "object_store",
         // At most every 100 ms, which a program that calls every 20 s does not see.
-        imds: FIVE,
-        container: Some(FIVE),
+        imds_rule: FIVE,
+        container_rule: Some(FIVE),
         wire: wire(SessionTokenUse::EachFetch(600), "object_store/0.14.2"),
     },
 ];
@@ -312,7 +320,7 @@ pub fn family(name: &str) -> &'static Family {
 
 /// Fetches in an hour that a family may cost at a server that keeps AWS's floor, an hour's sessions rotated with 25 minutes left.
 pub fn allowed_fetches_per_hour(family: &Family) -> f64 {
-    match family.imds.refresh_timing {
+    match family.imds_rule.refresh_timing {
         RefreshTiming::FixedInterval(every) => HOUR as f64 / every as f64 + 0.5,
         _ => 2.5,
     }

@@ -35,7 +35,7 @@ pub struct CallSchedule {
     /// Seconds between two of its turns.
     pub seconds_between_call_bursts: i64,
     /// Calls in each turn.
-    pub calls_per_turn: u32,
+    pub calls_per_burst: u32,
 }
 
 /// Counts of one simulated program run: calls, fetches, requests and the least remaining life of the credentials used.
@@ -72,7 +72,7 @@ pub fn simulate_imds(
     program: CallSchedule,
     seed: u64,
 ) -> SimulationCounts {
-    run(family, &family.imds, &mut server, program, seed)
+    run(family, &family.imds_rule, &mut server, program, seed)
 }
 
 /// Simulates a program whose client uses the container credentials endpoint; `None` if the family does not use that.
@@ -82,7 +82,7 @@ pub fn simulate_container_endpoint(
     program: CallSchedule,
     seed: u64,
 ) -> Option<SimulationCounts> {
-    Some(run(family, family.container.as_ref()?, &mut server, program, seed))
+    Some(run(family, family.container_rule.as_ref()?, &mut server, program, seed))
 }
 
 fn run(
@@ -98,7 +98,7 @@ fn run(
     let mut token_until = i64::MIN;
     for turn in 0..program.duration_seconds / program.seconds_between_call_bursts {
         let now = turn * program.seconds_between_call_bursts;
-        for _ in 0..program.calls_per_turn {
+        for _ in 0..program.calls_per_burst {
             let call = client.call(now, || {
                 day.fetches += 1;
                 day.requests += family.wire.requests_per_fetch(now < token_until);
@@ -123,7 +123,7 @@ fn run(
 /// server that answers each fetch with an `Expiration` of now and `left` seconds, and count the documents that the server gave. Lives
 /// within a second of a window prove nothing, because in the program time goes on.
 pub fn fetches_for_consecutive_calls(family: &'static Family, left: i64, calls: u32) -> u32 {
-    let mut client = SimulatedSdkClient::new(&family.imds, 1);
+    let mut client = SimulatedSdkClient::new(&family.imds_rule, 1);
     let mut fetches = 0;
     for _ in 0..calls {
         client.call(0, || {

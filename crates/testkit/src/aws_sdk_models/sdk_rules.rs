@@ -27,10 +27,10 @@ pub enum RefreshTiming {
     /// Until less than a time is left that is drawn anew for each response.
     RandomWindow(UniformSeconds),
     /// Like [`RefreshTiming::WindowOrHour`], but a response with less left is used for a randomly drawn time.
-    WindowOrHourWithPause(i64, UniformSeconds),
+    WindowOrHourReusingShortLived(i64, UniformSeconds),
     /// Until less than `window` is left. If at most `window` plus a drawn part of `stretch` is left at the fetch, the client
     /// assumes an expiry that much later than the fetch.
-    WindowWithExtendedExpiry {
+    WindowWithAssumedExpiry {
         /// The window, in seconds.
         window: i64,
         /// The range of the time beyond the window.
@@ -41,7 +41,7 @@ pub enum RefreshTiming {
     RandomAfterHalfOfRemainingLife,
     /// Until a random instant between fifteen minutes before the end (in an hour at the latest) and a minute before the stale
     /// time, which is one minute before the end.
-    QuarterHourBeforeEnd,
+    RandomInLastQuarterHour,
     /// For this time, whatever the expiry is.
     FixedInterval(i64),
 }
@@ -101,11 +101,11 @@ impl Rule {
         match self.refresh_timing {
             RefreshTiming::Window(window)
             | RefreshTiming::WindowOrHour(window)
-            | RefreshTiming::WindowOrHourWithPause(window, _) => window,
-            RefreshTiming::WindowWithExtendedExpiry { window, .. } => window,
+            | RefreshTiming::WindowOrHourReusingShortLived(window, _) => window,
+            RefreshTiming::WindowWithAssumedExpiry { window, .. } => window,
             RefreshTiming::RandomWindow(UniformSeconds(_, most)) => most,
             RefreshTiming::RandomAfterHalfOfRemainingLife => 0,
-            RefreshTiming::QuarterHourBeforeEnd => 15 * MINUTE,
+            RefreshTiming::RandomInLastQuarterHour => 15 * MINUTE,
             RefreshTiming::FixedInterval(every) => every,
         }
     }
@@ -116,11 +116,11 @@ impl Rule {
         match self.refresh_timing {
             RefreshTiming::Window(window)
             | RefreshTiming::WindowOrHour(window)
-            | RefreshTiming::WindowOrHourWithPause(window, _) => window.max(1),
+            | RefreshTiming::WindowOrHourReusingShortLived(window, _) => window.max(1),
             RefreshTiming::RandomWindow(UniformSeconds(least, _)) => least,
-            RefreshTiming::WindowWithExtendedExpiry { window, .. } => window,
+            RefreshTiming::WindowWithAssumedExpiry { window, .. } => window,
             RefreshTiming::RandomAfterHalfOfRemainingLife => MINUTE + 1,
-            RefreshTiming::QuarterHourBeforeEnd => 2 * MINUTE,
+            RefreshTiming::RandomInLastQuarterHour => 2 * MINUTE,
             RefreshTiming::FixedInterval(every) => brought - every - late,
         }
     }
@@ -136,9 +136,13 @@ impl RefreshTiming {
             Self::WindowOrHour(0) => expires.min(now + HOUR),
             Self::WindowOrHour(window) => below(window).min(now + HOUR + 1),
             Self::RandomWindow(span) => below(span.draw(random)),
-            Self::WindowOrHourWithPause(window, span) if below(window) <= now => now + span.draw(random),
-            Self::WindowOrHourWithPause(window, _) => Self::WindowOrHour(window).due(now, expires, random),
-            Self::WindowWithExtendedExpiry { window, stretch } => {
+            Self::WindowOrHourReusingShortLived(window, span) if below(window) <= now => {
+                now + span.draw(random)
+            }
+            Self::WindowOrHourReusingShortLived(window, _) => {
+                Self::WindowOrHour(window).due(now, expires, random)
+            }
+            Self::WindowWithAssumedExpiry { window, stretch } => {
                 let reach = window + stretch.draw(random);
                 let end = if expires <= now + reach { now + reach } else { expires };
                 end - window + 1
@@ -147,7 +151,7 @@ impl RefreshTiming {
                 let half = now + ((expires - now) / 2).max(5 * MINUTE);
                 jittered(half, expires - 1, random)
             }
-            Self::QuarterHourBeforeEnd => {
+            Self::RandomInLastQuarterHour => {
                 let before = (expires - 15 * MINUTE).min(now + HOUR);
                 jittered(before, expires - MINUTE, random)
             }

@@ -17,7 +17,7 @@ pub enum SessionTokenUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire {
     /// The way in which the family gets session tokens.
-    pub tokens: SessionTokenUse,
+    pub session_token_use: SessionTokenUse,
     /// Its User-Agent at the metadata service.
     pub imds_user_agent: Option<&'static str>,
     /// Its User-Agent at the credentials endpoint of containers.
@@ -46,7 +46,7 @@ const CONTAINER: &str = "/v1/credentials";
 impl Wire {
     /// The life that is asked of a session token, in seconds; none if it asks for none.
     pub fn token_life_seconds(&self) -> Option<u32> {
-        match self.tokens {
+        match self.session_token_use {
             SessionTokenUse::None => None,
             SessionTokenUse::EachFetch(life)
             | SessionTokenUse::EachGet(life)
@@ -56,7 +56,7 @@ impl Wire {
 
     /// Until when a token is used that was granted at `now` for `life` seconds: not beyond this fetch unless it is kept.
     pub fn token_used_until(&self, now: i64, life: u32) -> i64 {
-        match self.tokens {
+        match self.session_token_use {
             SessionTokenUse::Kept(_, early) => now + i64::from(life.saturating_sub(early)),
             SessionTokenUse::None | SessionTokenUse::EachFetch(_) | SessionTokenUse::EachGet(_) => now,
         }
@@ -64,12 +64,12 @@ impl Wire {
 
     /// Returns true if the family requests another token between the listing and the document.
     pub fn asks_token_twice(&self) -> bool {
-        matches!(self.tokens, SessionTokenUse::EachGet(_))
+        matches!(self.session_token_use, SessionTokenUse::EachGet(_))
     }
 
     /// Requests of a fetch, by whether a token is still kept.
     pub fn requests_per_fetch(&self, has_token: bool) -> u32 {
-        match self.tokens {
+        match self.session_token_use {
             SessionTokenUse::None => 2,
             SessionTokenUse::EachFetch(_) => 3,
             SessionTokenUse::EachGet(_) => 4,

@@ -19,7 +19,7 @@ impl CpuThrottling {
     /// Combines nested groups with the same quota, such as that of a pod and of its only container. Either group can be the one
     /// that throttles, and in some periods both do. The maximum of each figure is taken, which is rather too little than too
     /// much. Paths are below the root of the tree.
-    pub(super) fn from_cgroups(groups: &[String]) -> Self {
+    pub(super) fn max_of_cgroups(groups: &[String]) -> Self {
         let files = groups.iter().map(|group| tree().join(group).join("cpu.stat"));
         let each = files.map(|file| {
             let text =

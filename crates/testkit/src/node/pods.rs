@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::node_services::static_pods;
 use super::{CpuThrottling, NODE_FOLDER, Node, ctr_command, kubepods_cgroup, run_successfully};
 use crate::objects::{NAMESPACE, NODE_NAME, pods_path};
-use crate::waiting::{pause, until, until_true};
+use crate::waiting::{pause, wait_until_some, wait_until_true};
 
 impl Node {
     /// Creates a pod.
@@ -26,7 +26,7 @@ impl Node {
         fs::write(static_pods(Path::new(NODE_FOLDER)).join(format!("{name}.json")), pod.to_string()).unwrap();
         let mirror = format!("{name}-{NODE_NAME}");
         let path = format!("{}/{mirror}", pods_path());
-        until_true("the mirror pod to be known", || {
+        wait_until_true("the mirror pod to be known", || {
             matches!(self.api.call("GET", &path, None), Ok((200, _)))
         });
         self.wait_until_pod_running(&mirror);
@@ -35,7 +35,7 @@ impl Node {
 
     /// Waits until a pod runs.
     pub fn wait_until_pod_running(&self, name: &str) {
-        until_true("the pod to run", || self.pod(name)["status"]["phase"] == "Running");
+        wait_until_true("the pod to run", || self.pod(name)["status"]["phase"] == "Running");
     }
 
     /// Returns the pod object from the API server.
@@ -44,7 +44,7 @@ impl Node {
     }
 
     /// The pods that have these labels, such as `batch.kubernetes.io/job-name=load`, by name.
-    pub fn pods_with(&self, labels: &str) -> Vec<Value> {
+    pub fn pods_with_labels(&self, labels: &str) -> Vec<Value> {
         let list =
             self.api.call_expecting_success("GET", &format!("{}?labelSelector={labels}", pods_path()), None);
         list["items"].as_array().unwrap().clone()
@@ -52,11 +52,11 @@ impl Node {
 
     /// Waits until this pod has an address, and returns it.
     pub fn wait_for_pod_address(&self, name: &str) -> String {
-        until("an address", || self.pod(name)["status"]["podIP"].as_str().map(str::to_owned))
+        wait_until_some("an address", || self.pod(name)["status"]["podIP"].as_str().map(str::to_owned))
     }
 
     /// Deletes a pod and waits until nothing is left of it.
-    pub fn delete_pod(&self, name: &str) {
+    pub fn delete_pod_and_wait(&self, name: &str) {
         self.api.call_expecting_success("DELETE", &format!("{}/{name}", pods_path()), None);
         self.wait_until_pod_gone(name);
     }
@@ -64,7 +64,7 @@ impl Node {
     /// Waits until nothing is left of a pod.
     pub fn wait_until_pod_gone(&self, name: &str) {
         let path = format!("{}/{name}", pods_path());
-        until_true("the pod to be gone", || {
+        wait_until_true("the pod to be gone", || {
             // Many wait for this at once, and the API server has the same processors as everybody.
             pause(Duration::from_millis(200));
             matches!(self.api.call("GET", &path, None), Ok((404, _)))
@@ -81,7 +81,7 @@ impl Node {
 
     /// Waits until a pod's only container has ended; its exit code.
     pub fn wait_for_exit_code(&self, name: &str) -> i64 {
-        until("the container to end", || {
+        wait_until_some("the container to end", || {
             self.pod(name)["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"].as_i64()
         })
     }
@@ -100,7 +100,7 @@ impl Node {
 
     /// A pod's only container, as containerd calls it.
     fn container(&self, name: &str) -> String {
-        until("a container", || {
+        wait_until_some("a container", || {
             let pod = self.pod(name);
             let id = pod["status"]["containerStatuses"][0]["containerID"].as_str()?;
             Some(id.strip_prefix("containerd://")?.to_owned())
@@ -115,11 +115,11 @@ impl Node {
             class => format!("/{}", class.to_lowercase()),
         };
         let group = format!("{}{class}/pod{}", kubepods_cgroup(), pod["metadata"]["uid"].as_str().unwrap());
-        CpuThrottling::from_cgroups(&[group.clone(), format!("{group}/{}", self.container(name))])
+        CpuThrottling::max_of_cgroups(&[group.clone(), format!("{group}/{}", self.container(name))])
     }
 
     /// Objects of these kinds (plural, below their group's path, such as `/apis/batch/v1` and `jobs`) that are in a namespace, as `KIND/NAME`.
-    pub fn list_objects(&self, namespace: &str, kinds: &[(&str, &str)]) -> Vec<String> {
+    pub fn list_object_names(&self, namespace: &str, kinds: &[(&str, &str)]) -> Vec<String> {
         let of_kind = |(base, kind): &(&str, &str)| {
             let list = self.api.call_expecting_success(
                 "GET",
@@ -132,7 +132,7 @@ impl Node {
         kinds.iter().flat_map(of_kind).collect()
     }
 
-    /// Deletes all objects of these kinds (as [`Self::list_objects`] takes them) in the tests' namespace at once, and waits until none is left but
+    /// Deletes all objects of these kinds (as [`Self::list_object_names`] takes them) in the tests' namespace at once, and waits until none is left but
     /// what the controllers put into each namespace.
     pub fn delete_all_objects(&self, kinds: &[(&str, &str)]) {
         for (base, kind) in kinds {
@@ -141,15 +141,17 @@ impl Node {
             );
             self.api.call_expecting_success("DELETE", &path, None);
         }
-        until_true("the namespace to be empty", || {
+        wait_until_true("the namespace to be empty", || {
             pause(Duration::from_millis(50));
-            self.list_objects(NAMESPACE, kinds).iter().all(|object| object == "configmaps/kube-root-ca.crt")
+            self.list_object_names(NAMESPACE, kinds)
+                .iter()
+                .all(|object| object == "configmaps/kube-root-ca.crt")
         });
     }
 
     /// `kubectl exec` in a pod.
     pub fn exec_command(&self, pod: &str, words: &[&str]) -> Command {
-        let mut command = self.kubectl();
+        let mut command = self.kubectl_command();
         command.args(["exec", "--quiet", "--stdin", "--namespace", NAMESPACE, pod, "--"]).args(words);
         command
     }

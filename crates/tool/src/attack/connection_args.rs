@@ -217,7 +217,7 @@ impl ConnectionArgs {
         Ok(RequestFraming {
             chunked,
             close: !self.keepalive,
-            http2: self.http2 || self.h2c,
+            may_use_http2: self.http2 || self.h2c,
             http2_needs_tls: !self.h2c,
             proxies: Arc::new(self.proxies()?),
         })
@@ -239,7 +239,7 @@ impl ConnectionArgs {
         }
         for line in &self.proxy_header {
             let (name, value) = parse_header(line)?;
-            proxies.add_header(&name, &value);
+            proxies.add_connect_header(&name, &value);
         }
         Ok(proxies)
     }
@@ -301,12 +301,12 @@ impl ConnectionArgs {
         Ok(TransportOptions {
             timeout: (!waits.timeout.is_zero()).then_some(waits.timeout),
             deadline: waits.deadline,
-            redirects: u32::try_from(waits.max_redirects).ok(),
+            max_redirects: u32::try_from(waits.max_redirects).ok(),
             retries_enabled: self.retries,
             keep_alive: self.keepalive,
             max_connections: unlimited(self.max_connections),
             max_idle_connections: self.connections,
-            requests_per_connection: self.requests_per_connection.unwrap_or(u64::MAX),
+            max_requests_per_connection: self.requests_per_connection.unwrap_or(u64::MAX),
             max_connection_age: self.connection_age,
             source_addresses: self.laddr.iter().copied().filter(|ip| !ip.is_unspecified()).collect(),
             dial: self.dial(style),
@@ -315,7 +315,7 @@ impl ConnectionArgs {
                 over_tls: self.http2,
                 prior_knowledge: self.h2c,
                 max_streams: self.streams,
-                connections: self.http2_connections,
+                connections_per_origin_and_thread: self.http2_connections,
             },
         })
     }

@@ -20,7 +20,7 @@ use seawall_lab::running_trial::TrialResult;
 use seawall_lab::selfcheck;
 use seawall_lab::trial_judgement::Judgement;
 use seawall_load::clock::{Nanos, nanos};
-use seawall_load::control::{Control, RemoteCommand, RemoteControl, RunStopReason};
+use seawall_load::control::{Control, RemoteCommand, RemoteSendersRunState, RunStopReason};
 use seawall_load::engine::{LoadSpec, RunOutcome};
 use seawall_load::interval::IntervalStats;
 use seawall_load::stats::LoadStats;
@@ -57,7 +57,7 @@ pub(super) type AttackFleet = Fleet<(), IntervalStats, LoadPartResult>;
 /// A running attack from many pods.
 pub(crate) struct DistributedAttack {
     fleet: AttackFleet,
-    run: RemoteControl,
+    run: RemoteSendersRunState,
     changes: Receiver<RemoteCommand>,
     begun: StartedTrial,
     gather: IntervalMerger,
@@ -93,9 +93,9 @@ impl DistributedAttack {
         let at = start_instant(&crew, load.start_unix_ns)?;
         let begun = crew.start_trial_at(&(), at);
         let (sender, changes) = channel();
-        let run = RemoteControl::new(load, crew.clock(), begun.at, nanos(CHANGE_NOTICE), sender);
+        let run = RemoteSendersRunState::new(load, crew.clock(), begun.at, nanos(CHANGE_NOTICE), sender);
         let end = load.known_end();
-        let hits = Some(load.until.hits).filter(|&hits| hits != u64::MAX);
+        let hits = Some(load.stop_condition.max_requests).filter(|&hits| hits != u64::MAX);
         pods.track_pods(&crew);
         Ok(Self {
             gather: IntervalMerger::new(crew.size()),
@@ -226,10 +226,10 @@ impl DistributedAttack {
             self.pods.record(pod, PodObservation::ShareMissing { from: *from, to: *to });
         }
         let total = self.gather.running_total();
-        let (done, good) = (total.completed, total.good());
+        let (done, good) = (total.completed, total.good_count());
         let in_flight = usize::try_from(stats.in_flight_peak).unwrap_or(usize::MAX);
         let opened = usize::try_from(total.connections).unwrap_or(usize::MAX);
-        self.run.publish(in_flight, opened, done, done.saturating_sub(good));
+        self.run.publish_sender_gauges(in_flight, opened, done, done.saturating_sub(good));
     }
 
     /// Hits that the whole schedule made due, of which any were counted; none in a closed loop.
@@ -250,10 +250,18 @@ impl DistributedAttack {
         let scheduled = parts.iter().map(|part| part.scheduled).sum::<Option<u64>>();
         let early = self.run.requested_stop().map(|(_, why)| why);
         RunOutcome {
-            scheduled: if is_whole && self.ended_early.is_empty() { scheduled } else { self.scheduled() },
+            scheduled_count: if is_whole && self.ended_early.is_empty() {
+                scheduled
+            } else {
+                self.scheduled()
+            },
             began_unix_ns: self.begun.unix_ns,
             counted_duration: most(|part| part.scheduled_for).filter(|_| !is_short).unwrap_or(counted),
-            elapsed: most(|part| part.elapsed).unwrap_or(0).max(if is_short { counted } else { 0 }),
+            elapsed_after_warm_up: most(|part| part.elapsed).unwrap_or(0).max(if is_short {
+                counted
+            } else {
+                0
+            }),
             threads: parts.iter().map(|part| part.threads).sum::<usize>().max(1),
             records_written: Ok(parts.iter().map(|part| part.records).sum()),
             stop_reason: early,

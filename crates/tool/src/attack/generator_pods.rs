@@ -291,7 +291,7 @@ impl AttackPodStatus {
             }
             PodObservation::Done(done) => {
                 let all = &done.total.stats;
-                (self.sent, self.good, self.completed) = (all.sent, all.good(), all.completed);
+                (self.sent, self.good, self.completed) = (all.sent, all.good_count(), all.completed);
                 (self.response_time_p99, self.generator_lag_p99) =
                     (all.all_times().response_time.quantile(0.99), all.generator_lag.quantile(0.99));
                 self.findings.clone_from(&done.findings);
@@ -317,7 +317,7 @@ impl AttackPodStatus {
 
     fn measured(&mut self, IntervalStats { from, to, stats }: &IntervalStats) {
         self.sent += stats.sent;
-        self.good += stats.good();
+        self.good += stats.good_count();
         self.completed += stats.completed;
         self.in_flight = self.in_flight.max(stats.in_flight_peak);
         (self.response_time_p99, self.generator_lag_p99) =

@@ -15,20 +15,20 @@ pub(super) fn build_run_info(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
     let open = matches!(plan.load.arrivals, ArrivalModel::Open(_));
     RunInfo {
         target: target(args, &plan.session.source),
-        load: load(args, plan),
+        load_description: load(args, plan),
         end: plan.load.known_end(),
-        max_requests: Some(plan.load.until.hits).filter(|&hits| hits != u64::MAX),
+        max_requests: Some(plan.load.stop_condition.max_requests).filter(|&hits| hits != u64::MAX),
         max_in_flight: plan.load.in_flight.limit,
         is_open_loop: open,
         // The other shards would go on at the old rate.
         steerable: open && plan.load.shard.is_whole(),
-        warm_up: nanos(plan.load.warm_up),
+        warm_up_end: nanos(plan.load.warm_up),
     }
 }
 
 /// The target, the load and its end, on one line.
 pub(super) fn format_headline(facts: &RunInfo) -> String {
-    let mut text = format!("{}, {}", facts.target, facts.load);
+    let mut text = format!("{}, {}", facts.target, facts.load_description);
     if let Some(hits) = facts.max_requests {
         text += &format!(", {}", pluralize(hits, "request"));
     }

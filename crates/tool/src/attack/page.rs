@@ -92,7 +92,7 @@ impl AttackPageContent {
     pub(super) fn new(facts: RunInfo, start: Option<&str>, hand: CommandHandler, pods: PodTracker) -> Self {
         let started = start.map_or_else(String::new, |start| format!("Started {start}. "));
         Self {
-            subtitle: format!("{started}{}, {}", without_password(&facts.target), facts.load),
+            subtitle: format!("{started}{}, {}", without_password(&facts.target), facts.load_description),
             facts,
             hand,
             pods,
@@ -117,7 +117,7 @@ impl AttackPageContent {
 
     /// The run so far; none before anything was counted.
     fn series(&self) -> Option<RunSeries> {
-        let warm_up = self.facts.warm_up;
+        let warm_up = self.facts.warm_up_end;
         (self.whole.to > warm_up || self.over.is_some()).then(|| {
             let outcome = self.outcome();
             let series = |summary| {
@@ -136,28 +136,33 @@ impl AttackPageContent {
         let total = self.whole.stats.clone();
         if let Some((end, _)) = &self.over {
             let (scheduled, elapsed, threads) = (end.offered, end.elapsed, end.threads);
-            return RunOutcome { scheduled, elapsed, threads, ..RunOutcome::from_stats(total, end.duration) };
+            return RunOutcome {
+                scheduled_count: scheduled,
+                elapsed_after_warm_up: elapsed,
+                threads,
+                ..RunOutcome::from_stats(total, end.duration)
+            };
         }
         let scheduled = self.facts.is_open_loop.then(|| requests_handed_out(&total));
-        RunOutcome { scheduled, ..RunOutcome::from_stats(total, self.counted()) }
+        RunOutcome { scheduled_count: scheduled, ..RunOutcome::from_stats(total, self.counted()) }
     }
 
     /// The counted time so far.
     fn counted(&self) -> Nanos {
-        self.whole.to.min(self.facts.end.unwrap_or(Nanos::MAX)).saturating_sub(self.facts.warm_up)
+        self.whole.to.min(self.facts.end.unwrap_or(Nanos::MAX)).saturating_sub(self.facts.warm_up_end)
     }
 
     /// Corrects figures of an unfinished run: waiting requests have not failed, and the schedule says how many are due.
     fn correct(&self, series: &mut RunSeries, outcome: &RunOutcome) {
-        let RunInfo { end, max_requests: hits, warm_up, .. } = self.facts;
+        let RunInfo { end, max_requests: hits, warm_up_end: warm_up, .. } = self.facts;
         let due = |at| self.hand.control.due_before(at, end, hits);
         let figures = &mut series.figures;
         if let Some((now, before)) = due(self.whole.to).zip(due(warm_up)) {
-            figures.requests = now.saturating_sub(before).max(outcome.total.completed);
+            figures.requests = now.saturating_sub(before).max(outcome.total_stats.completed);
             figures.rates.offered = figures.requests as f64 * SECOND as f64 / self.counted().max(1) as f64;
         }
         // Not a number before anything came to an end, which is written as null.
-        figures.success = outcome.total.good() as f64 / outcome.total.completed as f64;
+        figures.success = outcome.total_stats.good_count() as f64 / outcome.total_stats.completed as f64;
     }
 
     /// Passes the current content to `then`, which makes a page or data of it.
@@ -167,7 +172,7 @@ impl AttackPageContent {
         then: impl FnOnce(ReportPageData<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let runs: Vec<_> = self.series().into_iter().collect();
-        let pods = self.pods.to_table(self.hand.control.elapsed(), self.facts.warm_up);
+        let pods = self.pods.to_table(self.hand.control.elapsed(), self.facts.warm_up_end);
         then(
             ReportPageData::from_runs(
                 TITLE,
@@ -234,7 +239,7 @@ struct LastSecond {
 impl From<&LiveRow> for LastSecond {
     fn from(row: &LiveRow) -> Self {
         let known = |times: &Quantiles, value| (times.count > 0).then_some(value);
-        let (response, lag) = (&row.latencies.response, &row.latencies.lag);
+        let (response, lag) = (&row.latencies.response_time, &row.latencies.send_lag);
         Self {
             offered: row.offered_rate,
             achieved: row.achieved_rate,
@@ -256,8 +261,8 @@ impl AttackPageContent {
             state: self.state(),
             elapsed: seconds(now.elapsed),
             end: facts.end.map(seconds),
-            load: &facts.load,
-            warming: now.elapsed < facts.warm_up,
+            load: &facts.load_description,
+            warming: now.elapsed < facts.warm_up_end,
             open: facts.is_open_loop,
             steerable: facts.steerable,
             rate: control.offered_rate(),

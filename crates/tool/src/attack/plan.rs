@@ -10,7 +10,8 @@ use anyhow::{Context as _, bail};
 use seawall_lab::generator_resources::{self, HostsAndStreams, MOST_IN_FLIGHT, RESERVED_DESCRIPTORS};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::engine::{
-    DEFAULT_LATE_SEND_GRACE, InFlightLimit, LoadSpec, ResultsOutput, RunPlan, SessionSetup, TransportOptions,
+    DEFAULT_LATE_SEND_TIME_AFTER_END, InFlightLimit, LoadSpec, ResultsOutput, RunPlan, SessionSetup,
+    TransportOptions,
 };
 use seawall_load::input_files::InputFiles;
 use seawall_load::load_profile;
@@ -47,26 +48,26 @@ pub(crate) fn plan_attack(
         source,
         transport: travel,
         framing: style,
-        threads,
-        busy_poll: args.busy_poll.unwrap_or_else(|| generator_resources::max_busy_poll(threads)),
+        max_threads: threads,
+        busy_poll_max_wait: args.busy_poll.unwrap_or_else(|| generator_resources::max_busy_poll(threads)),
     };
     let load = LoadSpec {
-        first_request: 0,
+        first_request_index: 0,
         name: args.name.clone(),
         arrivals,
         shard: args.shard,
         start_unix_ns: args.start_at.map(|start| start.0),
-        until: until(args),
+        stop_condition: until(args),
         error_budget: args.max_errors.map(|most| most.0),
         in_flight,
         // Clients of ab and vegeta ask again at once, whatever they were told.
         failure_pause: Duration::ZERO,
         warm_up: args.warm_up,
-        grace: DEFAULT_LATE_SEND_GRACE,
+        late_send_time_after_end: DEFAULT_LATE_SEND_TIME_AFTER_END,
         drain_timeout: None,
-        by_outcome: !args.prometheus_addr.is_empty(),
-        samples_per_outcome: args.sample_responses,
-        per_request_outcomes: false,
+        collect_target_outcomes: !args.prometheus_addr.is_empty(),
+        max_samples_per_outcome: args.sample_responses,
+        report_each_request: false,
         interval: args.interval.0,
     };
     Ok(RunPlan { session: setup, load })
@@ -150,7 +151,7 @@ fn arrivals(args: &AttackArgs, files: &InputFiles) -> anyhow::Result<ArrivalMode
 
 fn until(args: &AttackArgs) -> StopCondition {
     let after = if args.send_duration().is_zero() { Nanos::MAX } else { nanos(args.send_duration()) };
-    StopCondition { stop_time: after, hits: args.requests.unwrap_or(u64::MAX) }
+    StopCondition { stop_time: after, max_requests: args.requests.unwrap_or(u64::MAX) }
 }
 
 /// Limits the requests in flight and sets the limit of connections: each needs a descriptor.
@@ -243,8 +244,8 @@ pub(crate) fn build_results_output(
         format: args.to,
         output,
         max_body: args.max_body.0,
-        warn_of_cut_body: (args.max_body.0 == MAX_KEPT_BODY_BYTES).then_some(warn_of_cut_body),
-        connection_timings: args.connection_timings,
+        cut_body_callback: (args.max_body.0 == MAX_KEPT_BODY_BYTES).then_some(warn_of_cut_body),
+        write_connection_timings: args.connection_timings,
         on_slow_output: args.on_slow_output.into(),
     }
 }
@@ -269,7 +270,7 @@ pub(crate) fn are_results_on_stdout(args: &AttackArgs) -> bool {
 /// Returns true if a response may fail a condition. Targets that are read during the run can have conditions of their own.
 pub(crate) fn can_fail_expectations(plan: &RunPlan) -> bool {
     match &plan.session.source {
-        RequestSource::List(list) => list.requests().iter().any(|request| request.expected().is_some()),
+        RequestSource::List(list) => list.requests().iter().any(|request| request.expectations().is_some()),
         _ => true,
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn format_summary(judgement: &Judgement, summary: &Summary) -> String
         &mut out,
         "Duration",
         "schedule, last response at",
-        &format!("{}, {}", format_brief_time(summary.duration), format_brief_time(summary.elapsed)),
+        &format!("{}, {}", format_brief_time(summary.counted_duration), format_brief_time(summary.elapsed)),
     );
     after(&mut out, summary);
     out.push_str(&align_columns(&latencies(summary)));
@@ -144,7 +144,7 @@ fn rates(out: &mut String, summary: &Summary) {
 fn after(out: &mut String, summary: &Summary) {
     let AfterSchedule { completed: ended, good } = summary.after_schedule;
     if ended > 0 {
-        let time = format_brief_time(summary.elapsed.saturating_sub(summary.duration));
+        let time = format_brief_time(summary.elapsed.saturating_sub(summary.counted_duration));
         row(out, "Afterwards", "ended, good, in", &format!("{ended}, {good}, {time}"));
     }
 }
@@ -256,17 +256,21 @@ mod tests {
             total.send_lag.record(sent);
             let (first_byte, bytes_in, bytes_out) = (None, 0, 0);
             total.record_finished(&FinishedRequest {
-                target: 0,
+                target_index: 0,
                 outcome,
                 due: 0,
                 sent_at: Some(sent),
-                first_byte,
+                first_response_byte_at: first_byte,
                 end,
                 bytes_in,
                 bytes_out,
             });
         }
-        RunOutcome { scheduled: Some(3), elapsed: 30 * SECOND, ..RunOutcome::from_stats(total, SECOND) }
+        RunOutcome {
+            scheduled_count: Some(3),
+            elapsed_after_warm_up: 30 * SECOND,
+            ..RunOutcome::from_stats(total, SECOND)
+        }
     }
 
     /// A passed gate of a busy build server began with a warning in capitals.

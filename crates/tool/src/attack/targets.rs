@@ -129,6 +129,6 @@ fn open(file: &str, files: &InputFiles) -> anyhow::Result<Box<dyn BufRead + Send
         let _ =
             writeln!(stderr(), "seawall: reading targets from the keyboard; end with Ctrl-D, or give a URL");
     }
-    let opened = if is_stdin { files.stdin() } else { files.open(file) };
+    let opened = if is_stdin { files.open_stdin() } else { files.open(file) };
     opened.with_context(|| format!("cannot read {file}"))
 }

@@ -48,9 +48,9 @@ impl IntervalsFooter {
     /// Describes the end of a finished run.
     pub(crate) fn from_outcome(outcome: &RunOutcome, judgement: &Judgement) -> Self {
         Self {
-            offered: outcome.scheduled,
+            offered: outcome.scheduled_count,
             duration: outcome.counted_duration,
-            elapsed: outcome.elapsed,
+            elapsed: outcome.elapsed_after_warm_up,
             threads: outcome.threads,
             findings: judgement.reasons.clone(),
         }

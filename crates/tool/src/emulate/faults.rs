@@ -66,7 +66,7 @@ impl FaultArgs {
             html_errors: self.html_errors,
             hang_rate: self.hang_rate,
             close_rate: self.close_rate,
-            garbage_rate: self.garbage_rate,
+            truncated_body_rate: self.garbage_rate,
             throttle: self.throttle.map(|throttle| Throttle { excess, ..throttle }),
         }
     }

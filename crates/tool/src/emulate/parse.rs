@@ -132,7 +132,8 @@ fn parse_workload(text: &str) -> Option<Workload> {
     // A namespace has no dot (RFC 1123 label), a ServiceAccount may have (RFC 1123 subdomain).
     let is_label =
         |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    (is_label(namespace) && name.split('.').all(is_label)).then(|| Workload::service_account(namespace, name))
+    (is_label(namespace) && name.split('.').all(is_label))
+        .then(|| Workload::for_service_account(namespace, name))
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub(crate) struct EmulateServerArgs {
 }
 
 fn cause(text: &str) -> Result<String, String> {
-    let known: Vec<_> = plant::random_faults::classes().collect();
+    let known: Vec<_> = plant::random_faults::drawable_classes().collect();
     let expected = || format!("expected one of {}", known.join(", "));
     if known.contains(&text) { Ok(text.to_owned()) } else { Err(expected()) }
 }
@@ -96,7 +96,7 @@ async fn serve(args: &EmulateServerArgs, options: &FaultServerOptions) -> anyhow
 
 /// Returns the addresses of the server and its true limits and faults, as JSON.
 fn ready_document(running: &FaultServer, options: &FaultServerOptions) -> Value {
-    let mut truth = plant::truth(&options.plants, options.seed);
+    let mut truth = plant::expected_find_result(&options.planted_faults, options.seed);
     truth["url"] = running.url().into();
     truth["address"] = running.address().to_string().into();
     truth["names"] = running.dns_address().map(|names| names.to_string()).into();
@@ -120,7 +120,7 @@ impl EmulateServerArgs {
         let plants = if self.random { self.random_faults(seed) } else { self.planted()? };
         Ok(FaultServerOptions {
             listen: self.listen,
-            plants,
+            planted_faults: plants,
             service_time: self.service_time,
             body_bytes: self.body_bytes as usize,
             seed,
@@ -129,7 +129,7 @@ impl EmulateServerArgs {
 
     fn random_faults(&self, seed: u64) -> Vec<PlantedFault> {
         let classes: Vec<_> = self.cause.iter().map(String::as_str).collect();
-        plant::draw(&classes, seed)
+        plant::draw_faults(&classes, seed)
     }
 
     fn planted(&self) -> anyhow::Result<Vec<PlantedFault>> {

@@ -64,7 +64,7 @@ pub(super) fn run(args: &EmulateTokenArgs) -> anyhow::Result<()> {
 
 impl EmulateTokenArgs {
     fn workload(&self) -> Workload {
-        let mut workload = Workload::service_account(&self.namespace, &self.service_account);
+        let mut workload = Workload::for_service_account(&self.namespace, &self.service_account);
         if let Some(pod) = &self.pod {
             workload = workload.in_pod(pod);
         }

@@ -73,7 +73,7 @@ pub(crate) fn plan_find(
     };
     // Before anybody is asked whether they are there: another way may lead to somebody else.
     before.iter().try_for_each(|before| resume::check_compatible(&plan, before)).context("--resume")?;
-    let late = plan.goal.late.map(|late| late.latency_limit);
+    let late = plan.goal.latency_goal.map(|late| late.latency_limit);
     let kit = FindSessionConfig {
         requests: list,
         transport: travel,
@@ -157,7 +157,7 @@ pub(crate) fn connection_policy(travel: &TransportOptions, requests: &[PreparedR
     ConnectionPolicy {
         keep_alive: origins().any(|origin| travel.reuses_connections(origin)),
         max_connections: bound(travel.max_connections as u64, usize::MAX as u64),
-        requests_per_connection: bound(travel.requests_per_connection, u64::MAX),
+        requests_per_connection: bound(travel.max_requests_per_connection, u64::MAX),
         protocol: protocol.to_owned(),
     }
 }

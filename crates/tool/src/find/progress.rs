@@ -342,7 +342,7 @@ mod tests {
             goal: SearchGoal::ERRORS_ONLY,
             growth_tolerance: 0.03,
             settle: 0.3,
-            min_seconds: 1.0,
+            min_settled_seconds_for_good: 1.0,
             service_time: 0.001,
             baseline_slowest: 0.001,
         };
@@ -354,7 +354,7 @@ mod tests {
             min_duration: second,
             max_duration: second,
             rule,
-            most_in_flight: 50.0,
+            in_flight_cap: 50.0,
             drain: second,
         };
         let blocks = [BlockCounts { sent: 100, good: 100, timely: 100, ..BlockCounts::default() }; 60];

@@ -56,10 +56,10 @@ impl ReachCheck {
     /// There is no connection, and why.
     pub(crate) fn run(self, url: &str, is_ended: impl Fn() -> bool) -> anyhow::Result<()> {
         let mut session = LoadSession::open(self.setup)?;
-        let until = StopCondition { hits: 1, ..StopCondition::default() };
+        let until = StopCondition { max_requests: 1, ..StopCondition::default() };
         let load = LoadSpec {
-            until,
-            per_request_outcomes: true,
+            stop_condition: until,
+            report_each_request: true,
             interval: LOOK,
             ..LoadSpec::new(ArrivalModel::Closed, 1)
         };

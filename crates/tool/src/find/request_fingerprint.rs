@@ -35,7 +35,7 @@ pub(super) fn fingerprint_requests(
     });
     // Other conditions make another goal of the same requests.
     let requests = list.requests().iter().flat_map(|request| {
-        let expected = request.expected().into_iter().flat_map(|set| set.iter());
+        let expected = request.expectations().into_iter().flat_map(|set| set.iter());
         let expected = expected.map(|condition| condition.source().as_bytes());
         [request.url().as_bytes(), request.bytes()].into_iter().chain(expected)
     });

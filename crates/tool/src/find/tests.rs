@@ -98,7 +98,7 @@ struct Broken;
 
 impl SimulatedServer for Broken {
     fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> SimulatedOutcome {
-        SimulatedOutcome { end: at + 0.001, good: false }
+        SimulatedOutcome { end: at + 0.001, is_good: false }
     }
 
     fn drop_waiting(&mut self, _: f64) {}
@@ -106,7 +106,7 @@ impl SimulatedServer for Broken {
 
 fn goal() -> SearchGoal {
     SearchGoal {
-        late: Some(LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) }),
+        latency_goal: Some(LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) }),
         ..SearchGoal::ERRORS_ONLY
     }
 }
@@ -133,7 +133,7 @@ pub(crate) fn plan() -> FindPlan {
 }
 
 pub(crate) fn field(class: SimulatedClass, seed: u64) -> Field {
-    Field { target: SimulatedTargetSpec::draw(class, seed).target(&goal(), 1), most: None }
+    Field { target: SimulatedTargetSpec::draw(class, seed).build_target(&goal(), 1), most: None }
 }
 
 /// Makes a setup without a server side.
@@ -261,8 +261,9 @@ fn made() -> Vec<(&'static str, FindReport)> {
     let mut broken = field(SimulatedClass::QueueFixed, 1);
     broken.target = SimulatedTarget::new(Box::new(Broken), target::SimulatedArrivals::Constant, 0.25, 1);
     let mut short = field(SimulatedClass::QueueExponential, 7);
-    short.target =
-        SimulatedTargetSpec::draw(SimulatedClass::QueueExponential, 7).target(&goal(), 1).interrupted_at(8.0);
+    short.target = SimulatedTargetSpec::draw(SimulatedClass::QueueExponential, 7)
+        .build_target(&goal(), 1)
+        .interrupted_at(8.0);
     let degraded = |mut answer: FindReport| {
         (answer.outcome, answer.recovery.is_recovered) = (FindOutcome::Metastable, Some(false));
         answer
@@ -292,7 +293,7 @@ impl SimulatedServer for OneOfThirty {
         (self.last, self.served) = (at, self.served + 1);
         let this = self.served.is_multiple_of(30);
         let late = if this && often { 0.4 } else { 0.005 };
-        SimulatedOutcome { end: at + late, good: !this || self.late_above.is_some() }
+        SimulatedOutcome { end: at + late, is_good: !this || self.late_above.is_some() }
     }
 
     fn drop_waiting(&mut self, _: f64) {}

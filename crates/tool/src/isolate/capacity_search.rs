@@ -69,7 +69,7 @@ fn carry_out(
 ) -> anyhow::Result<Run> {
     let mut rig = bench.create_variant_search_driver(
         next.variant_index,
-        next.plan.goal.late.map(|late| late.latency_limit),
+        next.plan.goal.latency_goal.map(|late| late.latency_limit),
     )?;
     let progress = FindProgress::for_stderr()?;
     if let Some(observer) = progress.block_observer() {

@@ -67,7 +67,7 @@ fn parse(text: &str) -> Result<VariantDrafts, ValidationErrors> {
     let document = Document::parse(text)?;
     let ways = {
         let root = document.root();
-        let reference = way(&root.key("reference").as_table(), Some("reference"));
+        let reference = way(&root.node_of_key("reference").as_table(), Some("reference"));
         let node = root.required_node("variants", "a list of one or more variants");
         let places = node.list();
         if node.is_present() && !(1..=MAX_VARIANTS).contains(&places.len()) {
@@ -84,12 +84,12 @@ fn variant(node: &DocumentNode<'_>, reference: &VariantDraft, names: &mut BTreeS
     let table = node.as_table();
     let draft = way(&table, None);
     if !draft.name.is_empty() && !names.insert(draft.name.clone()) {
-        table.key("name").reject("a name that is unique among the variants");
+        table.node_of_key("name").reject("a name that is unique among the variants");
     }
     if draft.design == Some(VariantOrder::Interleaved) && reference.effective_design() == VariantOrder::Blocks
     {
         let why = "blocks, because the reference has connections, a source, a body or design: blocks";
-        table.key("design").reject(why);
+        table.node_of_key("design").reject(why);
     }
     // Its unknown keys are known once it is dropped: whoever mistypes one means a difference.
     drop(table);
@@ -106,7 +106,7 @@ fn way(table: &DocumentTable<'_>, usual: Option<&str>) -> VariantDraft {
     let fits = |text: &str| is_fit(text).then(|| text.to_owned());
     let named = format!("a name of 1 to {MOST_NAME} bytes, without control characters");
     let name = match usual {
-        Some(usual) => table.key("name").text(&named, fits).unwrap_or_else(|| usual.to_owned()),
+        Some(usual) => table.node_of_key("name").text(&named, fits).unwrap_or_else(|| usual.to_owned()),
         None => table.required_node("name", &named).text(&named, fits).unwrap_or_default(),
     };
     let design = |text: &str| match text {
@@ -117,18 +117,22 @@ fn way(table: &DocumentTable<'_>, usual: Option<&str>) -> VariantDraft {
     let draft = VariantDraft {
         description: String::new(),
         name,
-        url: table.key("url").text("a URL", text),
-        address: table.key("address").text("host:port, with an IPv6 address in brackets", parse_host_port),
-        server_name: table.key("server-name").text("a name", text),
-        protocol: table.key("protocol").text("http1 or http2", parse_protocol),
-        keep_alive: table.key("keep-alive").boolean(),
-        insecure: table.key("insecure").boolean().unwrap_or(false),
-        proxies: table.key("proxy").text("the URL of a proxy, or none", parse_proxy_rules),
-        lookup_per_connection: table.key("lookup").boolean().unwrap_or(false),
-        connections: table.key("connections").number(1..=1_000_000).map(|number| number as usize),
-        source_address: table.key("source").text("an IP address of this machine", |text| text.parse().ok()),
-        body_bytes: table.key("body").number(0..=MAX_BODY_BYTES as u64).map(|number| number as usize),
-        design: table.key("design").text("interleaved or blocks", design),
+        url: table.node_of_key("url").text("a URL", text),
+        address: table
+            .node_of_key("address")
+            .text("host:port, with an IPv6 address in brackets", parse_host_port),
+        server_name: table.node_of_key("server-name").text("a name", text),
+        protocol: table.node_of_key("protocol").text("http1 or http2", parse_protocol),
+        keep_alive: table.node_of_key("keep-alive").boolean(),
+        insecure: table.node_of_key("insecure").boolean().unwrap_or(false),
+        proxies: table.node_of_key("proxy").text("the URL of a proxy, or none", parse_proxy_rules),
+        lookup_per_connection: table.node_of_key("lookup").boolean().unwrap_or(false),
+        connections: table.node_of_key("connections").number(1..=1_000_000).map(|number| number as usize),
+        source_address: table
+            .node_of_key("source")
+            .text("an IP address of this machine", |text| text.parse().ok()),
+        body_bytes: table.node_of_key("body").number(0..=MAX_BODY_BYTES as u64).map(|number| number as usize),
+        design: table.node_of_key("design").text("interleaved or blocks", design),
     };
     contradictions(table, &draft);
     VariantDraft { description: described(&draft), ..draft }
@@ -138,16 +142,16 @@ fn way(table: &DocumentTable<'_>, usual: Option<&str>) -> VariantDraft {
 fn contradictions(table: &DocumentTable<'_>, draft: &VariantDraft) {
     if draft.design == Some(VariantOrder::Interleaved) && draft.needs_own_session() {
         table
-            .key("design")
+            .node_of_key("design")
             .reject("blocks, because a variant with its own number of connections or source address needs a separate session");
     }
     let through = draft.proxies.as_ref().is_some_and(|proxies| !proxies.is_empty());
     if through && draft.address.is_some() {
-        table.key("address").reject("no address, because connections go to the proxy");
+        table.node_of_key("address").reject("no address, because connections go to the proxy");
     }
     let literal = draft.address.as_ref().is_some_and(|(host, _)| is_ip_address(host));
     if draft.lookup_per_connection && literal {
-        table.key("lookup").reject("no lookup, because the address is not a name");
+        table.node_of_key("lookup").reject("no lookup, because the address is not a name");
     }
 }
 

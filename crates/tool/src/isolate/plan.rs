@@ -318,8 +318,11 @@ fn drafts(
     let requests = requests(reference, targets, style).with_context(|| reference.name.clone())?;
     let travel = &separate_session_transport(reference, travel);
     let is_known = looks != LookupScope::Remote;
-    let mut addresses =
-        if is_known { travel.dial.addresses(requests[0].origin()).unwrap_or_default() } else { Vec::new() };
+    let mut addresses = if is_known {
+        travel.dial.resolve_tcp_addresses(requests[0].origin()).unwrap_or_default()
+    } else {
+        Vec::new()
+    };
     if looks == LookupScope::LocalSortedAddresses {
         addresses.sort_unstable();
     }
@@ -371,7 +374,7 @@ fn absolute_name(origin: &Origin, travel: &TransportOptions, addresses: &[Socket
     let (host, port) = factors::connect_address(origin);
     let leads_there = |name: &String| {
         let origin = Origin { host: name.clone(), port, variant: None, ..origin.clone() };
-        let found = travel.dial.addresses(&origin).unwrap_or_default();
+        let found = travel.dial.resolve_tcp_addresses(&origin).unwrap_or_default();
         found.iter().any(|address| addresses.contains(address))
     };
     factors::absolute_name_candidates(&host, &conf).into_iter().find(leads_there)
@@ -436,7 +439,7 @@ fn check_sendable(
     let dial = &travel.dial;
     let origins: BTreeSet<&Origin> = requests.iter().map(PreparedRequest::origin).collect();
     for origin in origins {
-        if let Err(fault) = dial.addresses(origin) {
+        if let Err(fault) = dial.resolve_tcp_addresses(origin) {
             let place = |(host, port): &HostPort| format!("{host}:{port}");
             let proxies = draft.proxies.as_deref().unwrap_or(&dial.proxies);
             let named = match (proxies.for_origin(origin), &draft.address) {

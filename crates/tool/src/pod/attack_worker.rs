@@ -71,8 +71,8 @@ pub(super) fn run(
     let room = plan::max_closed_loop_clients()?.max(plan.load.in_flight.limit).min(memory);
     let (setup, mut load) = plan.split();
     // For sample responses and for metrics of each target there is no room in what a pod tells.
-    (load.interval, load.by_outcome, load.samples_per_outcome) = (INTERVAL, false, 0);
-    let threads = setup.threads;
+    (load.interval, load.collect_target_outcomes, load.max_samples_per_outcome) = (INTERVAL, false, 0);
+    let threads = setup.max_threads;
     let session = LoadSession::open(setup)?;
     let voice = Arc::clone(voice);
     let mut sender =
@@ -277,7 +277,7 @@ struct AttackHandle {
 impl TrialHandle for AttackHandle {
     fn steer(&self, steer: &ControlCommand) -> Option<String> {
         let ControlCommand { line, from } = steer;
-        let late = self.control.lateness_of_change(*from);
+        let late = self.control.lateness_if_changed_from(*from);
         let done = line.parse().and_then(|command| self.carry_out(command, *from));
         match done {
             Err(why) => Some(format!("rejected {line:?}: {why}")),

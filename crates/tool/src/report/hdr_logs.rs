@@ -41,7 +41,7 @@ pub(crate) fn add_logs_to_runs(runs: &mut Runs, logs: Vec<InputSource>) -> Vec<S
 pub(super) fn run(kind: &ReportKind, args: &ReportArgs, logs: Vec<InputSource>) -> anyhow::Result<ExitCode> {
     let (mut sums, mut problems) = (Vec::new(), Vec::new());
     for InputSource { name, mut reader } in logs {
-        if let Err(damage) = hdr::add_log(&mut reader, &mut sums) {
+        if let Err(damage) = hdr::add_log_by_tag(&mut reader, &mut sums) {
             problems.push(format!("{name}: {damage}"));
         }
     }

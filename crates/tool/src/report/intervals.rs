@@ -58,7 +58,7 @@ pub(super) fn report_from_interval_files(
     let runs: Vec<_> =
         runs.into_iter().map(|run| IntervalsRun::sum(run, matches!(kind, ReportKind::Html))).collect();
     let problems: Vec<_> = runs.iter().flat_map(|run| run.problems.iter().cloned()).collect();
-    if runs.iter().all(|run| run.outcome.total.completed == 0) && !problems.is_empty() {
+    if runs.iter().all(|run| run.outcome.total_stats.completed == 0) && !problems.is_empty() {
         bail!(problems.join("; "));
     }
     let report = match kind {
@@ -170,7 +170,7 @@ impl IntervalsRun {
     }
 
     fn render(&self, kind: &ReportKind, args: &ReportArgs) -> anyhow::Result<String> {
-        let times = || self.outcome.total.all_times().response_time;
+        let times = || self.outcome.total_stats.all_times().response_time;
         Ok(match kind {
             ReportKind::Text | ReportKind::Summary => {
                 let summary = Summary::new(&self.outcome);
@@ -186,7 +186,7 @@ impl IntervalsRun {
     }
 
     fn json(&self, args: &ReportArgs) -> anyhow::Result<String> {
-        let times = self.outcome.total.all_times().response_time;
+        let times = self.outcome.total_stats.all_times().response_time;
         let counts = |buckets: &BucketBounds| {
             BucketCounts::from_distribution(buckets.clone(), times.distribution()).to_json()
         };
@@ -223,9 +223,9 @@ fn outcome(generators: &[GeneratorFile], total: LoadStats) -> RunOutcome {
     let scheduled = ends.iter().try_fold(0_u64, |sum, end| Some(sum.saturating_add(end.offered?)));
     let longest = |of: fn(&IntervalsFooter) -> Nanos| ends.iter().map(of).max().unwrap_or(0);
     RunOutcome {
-        scheduled,
+        scheduled_count: scheduled,
         began_unix_ns: generators.first().map_or(0, GeneratorFile::began_unix_ns),
-        elapsed: longest(|end| end.elapsed),
+        elapsed_after_warm_up: longest(|end| end.elapsed),
         threads: ends.iter().map(|end| end.threads).fold(0, usize::saturating_add),
         ..RunOutcome::from_stats(total, longest(|end| end.duration))
     }

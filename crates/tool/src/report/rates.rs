@@ -156,8 +156,12 @@ mod tests {
         for i in 0..requests {
             let timestamp =
                 ZonedTimestamp::from_unix_ns(1_735_787_045_000_000_000 + i * every_ms * MILLI, Zone::Utc);
-            let record =
-                Record { code: 200, latency_ns: latency_ms(i) * MILLI, timestamp, ..Record::default() };
+            let record = Record {
+                code: 200,
+                latency_ns: latency_ms(i) * MILLI,
+                due_timestamp: timestamp,
+                ..Record::default()
+            };
             runs.add(0, &record);
         }
         Rates::from_run(runs.iter_with_names().next().unwrap().1)

@@ -67,8 +67,8 @@ impl Runs {
         let Some(run) = self.runs.iter_mut().find(|run| run.goes_on(at)) else { return false };
         let row = run.timeline.row_mut(at);
         match logged.tag.as_str() {
-            "lag" => row.lag.merge(&logged.values),
-            "service" => row.service.merge(&logged.values),
+            "lag" => row.send_lags.merge(&logged.values),
+            "service" => row.service_times.merge(&logged.values),
             "response" => {}
             _ => return false,
         }

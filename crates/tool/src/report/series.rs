@@ -159,7 +159,7 @@ impl RunSeries {
         let all = 0..rows.len();
         let quantile = |q: f64| {
             rows.iter()
-                .map(|row| row.filter(|row| row.offered > 0).map(|row| row.response.quantile(q)))
+                .map(|row| row.filter(|row| row.offered > 0).map(|row| row.response_times.quantile(q)))
                 .collect()
         };
         Self {
@@ -180,13 +180,17 @@ impl RunSeries {
                 .collect(),
             good_rate: all.clone().map(|at| rate(at, |row| row.good)).collect(),
             error_rate: all.clone().map(|at| rate(at, |row| row.errors)).collect(),
-            mean_in_flight: timeline.in_flight().enumerate().map(|(at, mean)| time.mean(at, mean)).collect(),
+            mean_in_flight: timeline
+                .mean_in_flight_by_row()
+                .enumerate()
+                .map(|(at, mean)| time.mean(at, mean))
+                .collect(),
             response_time_p50: quantile(0.5),
             response_time_p90: quantile(0.9),
             response_time_p99: quantile(0.99),
             max_response_time: quantile(1.0),
-            service_time_p99: tails(&rows, |row| &row.service),
-            send_lag_p99: tails(&rows, |row| &row.lag),
+            service_time_p99: tails(&rows, |row| &row.service_times),
+            send_lag_p99: tails(&rows, |row| &row.send_lags),
         }
     }
 }
@@ -304,7 +308,10 @@ mod tests {
         let mut runs = Runs::new(&[]);
         for due in due_ns {
             let timestamp = ZonedTimestamp::from_unix_ns(JUST_BEFORE_A_ROW_ENDS + due, Zone::Utc);
-            runs.add(0, &Record { code: 200, latency_ns: 1_000_000, timestamp, ..Record::default() });
+            runs.add(
+                0,
+                &Record { code: 200, latency_ns: 1_000_000, due_timestamp: timestamp, ..Record::default() },
+            );
         }
         let (name, run) = runs.iter_with_names().next().unwrap();
         RunSeries::new(name, run, MAX_POINTS)
@@ -338,7 +345,10 @@ mod tests {
                 1 => (503, "503 Service Unavailable".to_owned()),
                 _ => (0, RequestFault::Dropped.to_string()),
             };
-            runs.add(0, &Record { code, error, latency_ns: 1, timestamp, ..Record::default() });
+            runs.add(
+                0,
+                &Record { code, error, latency_ns: 1, due_timestamp: timestamp, ..Record::default() },
+            );
         }
         let (name, run) = runs.iter_with_names().next().unwrap();
         let series = RunSeries::new(name, run, MAX_POINTS);

@@ -77,17 +77,17 @@ impl Totals {
 
     /// Go's zero time means "not set yet", as in vegeta.
     fn stretch(&mut self, record: &Record) {
-        let at = record.timestamp.unix_ns();
+        let at = record.due_timestamp.unix_ns();
         if self.earliest == ZonedTimestamp::default() || at < self.earliest.unix_ns() {
-            self.earliest = record.timestamp;
+            self.earliest = record.due_timestamp;
         }
         if at > self.latest.unix_ns() {
-            self.latest = record.timestamp;
+            self.latest = record.due_timestamp;
         }
         let end_ns = record.end_unix_ns();
         if end_ns > self.end_ns {
             self.end_ns = end_ns;
-            self.end = later(record.timestamp, record.latency_ns);
+            self.end = later(record.due_timestamp, record.latency_ns);
         }
     }
 
@@ -165,7 +165,8 @@ impl Totals {
 /// True for a request that our generator gave up before it sent it. A record has nothing but the text to tell.
 pub(super) fn is_never_sent(record: &Record) -> bool {
     static TEXTS: LazyLock<[String; 3]> = LazyLock::new(|| {
-        [RequestFault::Shed, RequestFault::Dropped, RequestFault::Template].map(|fault| fault.to_string())
+        [RequestFault::DeadlineBeforeSend, RequestFault::Dropped, RequestFault::InvalidFilledTemplate]
+            .map(|fault| fault.to_string())
     });
     record.code == 0 && TEXTS.contains(&record.error)
 }

@@ -13,7 +13,7 @@ use seawall_load::stats::LoadStats;
 use seawall_testkit::counting_server::CountingServer;
 use seawall_testkit::node::{NODE_ADDRESS, Node, e2e_artifact_path};
 use seawall_testkit::objects::NAMESPACE;
-use seawall_testkit::waiting::{until, until_true};
+use seawall_testkit::waiting::{wait_until_some, wait_until_true};
 use serde_json::{Value, json};
 
 use crate::pods::{IMAGE, node, planted, planted_with};
@@ -26,7 +26,7 @@ fn person(node: &Node) -> PathBuf {
     let text = fs::read_to_string(shipped).unwrap();
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     let role = documents.iter().find(|document| document["kind"] == "Role").unwrap();
-    node.kubeconfig_of_person(&role["rules"])
+    node.grant_person_and_write_kubeconfig(&role["rules"])
 }
 
 /// `attack` from so many pods.
@@ -71,7 +71,7 @@ fn done(command: &mut Command) -> Said {
 /// Names of the load's pods by their place, once all of them run.
 fn running(node: &Node, pods: usize) -> BTreeMap<String, String> {
     let names = || {
-        let all = node.pods_with("app.kubernetes.io/name=seawall");
+        let all = node.pods_with_labels("app.kubernetes.io/name=seawall");
         let running = all.iter().filter(|pod| pod["status"]["phase"] == "Running");
         running
             .map(|pod| {
@@ -81,7 +81,7 @@ fn running(node: &Node, pods: usize) -> BTreeMap<String, String> {
             .map(|[index, name]| (index, name))
             .collect::<BTreeMap<_, _>>()
     };
-    until("the load's pods to run", || Some(names()).filter(|names| names.len() == pods))
+    wait_until_some("the load's pods to run", || Some(names()).filter(|names| names.len() == pods))
 }
 
 fn figure(of: &Value, name: &str) -> u64 {
@@ -94,7 +94,7 @@ fn seconds(of: &Value, name: &str) -> f64 {
 
 /// Waits until requests come.
 fn until_sent(counter: &CountingServer, requests: u64) {
-    until_true("requests", || counter.request_count() >= requests);
+    wait_until_true("requests", || counter.request_count() >= requests);
 }
 
 fn interrupt(child: &Child) {
@@ -123,7 +123,7 @@ fn four_pods_send_one_schedule_from_one_instant_and_leave_nothing() {
         let late = pod["start_delay"]["seconds"].as_f64().unwrap();
         assert!(late.abs() <= 0.005, "{pod}");
     }
-    until_true("all to be gone", || node.list_objects(NAMESPACE, &KINDS).is_empty());
+    wait_until_true("all to be gone", || node.list_object_names(NAMESPACE, &KINDS).is_empty());
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn figures_of_many_pods_are_the_sum_of_what_each_wrote() {
     let Said { code, json, .. } = done(command.arg(&merged));
     assert_eq!(code, Some(0), "{json}");
     // What each pod wrote in the end, as it stands in its log.
-    let pods = node.pods_with("app.kubernetes.io/name=seawall");
+    let pods = node.pods_with_labels("app.kubernetes.io/name=seawall");
     let totals: Vec<Value> = pods
         .iter()
         .map(|pod| {
@@ -176,7 +176,7 @@ fn sum(totals: &[Value]) -> (u64, u64, u64, u64) {
         sum.merge(&total.stats);
     }
     let response = sum.all_times().response_time;
-    (sum.good(), response.count(), response.quantile(0.99), response.max())
+    (sum.good_count(), response.count(), response.quantile(0.99), response.max())
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_killed_pods_share_is_missing_and_said_to_be_within_two_seconds() {
     let told = seconds(lost, "reported_until_seconds");
     eprintln!("reported until {told} s, lost at {known} s");
     assert!(known < told + 1.0 + 2.0, "{lost}");
-    until_true("all to be gone", || node.list_objects(NAMESPACE, &KINDS).is_empty());
+    wait_until_true("all to be gone", || node.list_object_names(NAMESPACE, &KINDS).is_empty());
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn an_interrupt_stops_all_pods_and_collects_what_was_measured() {
         .map(|(_, last)| last)
         .max();
     eprintln!("last request {last:?}");
-    until_true("all to be gone", || node.list_objects(NAMESPACE, &KINDS).is_empty());
+    wait_until_true("all to be gone", || node.list_object_names(NAMESPACE, &KINDS).is_empty());
 }
 
 #[test]
@@ -257,14 +257,14 @@ fn a_client_that_vanishes_leaves_no_load_behind() {
     child.kill().unwrap();
     child.wait().unwrap();
     let ended = || {
-        let pods = node.pods_with("app.kubernetes.io/name=seawall");
+        let pods = node.pods_with_labels("app.kubernetes.io/name=seawall");
         pods.len() == 4 && pods.iter().all(|pod| pod["status"]["phase"] == "Failed")
     };
-    until_true("the pods to end", ended);
+    wait_until_true("the pods to end", ended);
     let sent = counter.request_count();
     // Its heartbeat's bound is ten seconds; a pod that went on after that would have sent more by now.
     assert!(sent < 800 + 400 * 20, "{sent}");
-    for pod in node.pods_with("app.kubernetes.io/name=seawall") {
+    for pod in node.pods_with_labels("app.kubernetes.io/name=seawall") {
         let log = node.pod_log(pod["metadata"]["name"].as_str().unwrap());
         assert!(log.contains("received no heartbeat for 10 s"), "{log}");
     }
@@ -281,7 +281,7 @@ fn what_keeps_pods_from_running_is_said_with_the_command_that_shows_it_and_nothi
         eprintln!("{errors}");
         assert_eq!(output.status.code(), Some(1), "{errors}");
         words.iter().for_each(|word| assert!(errors.contains(word), "{word}: {errors}"));
-        until_true("all to be gone", || node.list_objects(NAMESPACE, &KINDS).is_empty());
+        wait_until_true("all to be gone", || node.list_object_names(NAMESPACE, &KINDS).is_empty());
     };
     let usual = ["--rate", "10", "--duration", "1s", "--cpu", "50m", "--memory", "64Mi"];
     let mut image = attack(&node, &counter.url(), 1, &usual);
@@ -303,7 +303,7 @@ fn what_keeps_pods_from_running_is_said_with_the_command_that_shows_it_and_nothi
     let mut nobodys = attack(&node, &counter.url(), 1, &usual);
     // The same person, who may do little from now on.
     let few = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]);
-    nobodys.env("KUBECONFIG", node.kubeconfig_of_person(&few));
+    nobodys.env("KUBECONFIG", node.grant_person_and_write_kubeconfig(&few));
     refused(&mut nobodys, &["you are not allowed to create jobs.batch", "auth can-i"]);
     assert_eq!(counter.request_count(), 0);
 }
@@ -318,7 +318,7 @@ fn the_rate_of_all_pods_changes_at_one_instant() {
         ["--rate", "200", "--duration", "6s", "--cpu", "100m", "--memory", "64Mi", "--control-socket"];
     let child = attack(&node, &counter.url(), 4, &words).arg(&socket).spawn().unwrap();
     until_sent(&counter, 200);
-    let answer = until("the socket to answer", || {
+    let answer = wait_until_some("the socket to answer", || {
         let mut stream = UnixStream::connect(&socket).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
         stream.write_all(b"rate 400/s\n").ok()?;
@@ -345,7 +345,7 @@ fn what_a_dry_run_prints_is_applied_by_hand_and_its_pods_are_joined() {
     assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
     let manifest = e2e_artifact_path("load.yaml");
     fs::write(&manifest, &printed.stdout).unwrap();
-    let applied = node.kubectl().args(["apply", "--filename"]).arg(&manifest).output().unwrap();
+    let applied = node.kubectl_command().args(["apply", "--filename"]).arg(&manifest).output().unwrap();
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
     let text = String::from_utf8(printed.stdout).unwrap();
     let name =
@@ -407,8 +407,8 @@ fn a_search_from_pods_finds_the_limit_of_a_server_in_another() {
         ["lower", "estimate", "upper"].map(|key| limit[key].as_f64().unwrap_or_else(|| panic!("{limit}")));
     // On a busy machine the bracket is wide, and the answer says "roughly"; what it says must be true all the same.
     assert!(low <= 200.0 && (200.0..300.0).contains(&high) && (150.0..250.0).contains(&estimate), "{limit}");
-    until_true("all to be gone", || {
-        node.list_objects(NAMESPACE, &KINDS).iter().all(|left| left == "pods/server")
+    wait_until_true("all to be gone", || {
+        node.list_object_names(NAMESPACE, &KINDS).iter().all(|left| left == "pods/server")
     });
 }
 
@@ -435,5 +435,5 @@ fn a_pod_that_is_evicted_is_said_to_be_and_the_load_ends_if_it_was_told_to() {
     let why = json["pods"][1]["lost_reason"].as_str().unwrap_or_else(|| panic!("{json}"));
     assert!(why.contains("evicted"), "{why}");
     assert!(code.is_some_and(|code| code != 0), "{code:?}: {json}");
-    until_true("all to be gone", || node.list_objects(NAMESPACE, &KINDS).is_empty());
+    wait_until_true("all to be gone", || node.list_object_names(NAMESPACE, &KINDS).is_empty());
 }

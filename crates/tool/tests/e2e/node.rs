@@ -6,7 +6,7 @@ use std::process::Stdio;
 use seawall_testkit::counting_server::CountingServer;
 use seawall_testkit::node::{NODE_ADDRESS, Node, run_successfully};
 use seawall_testkit::objects::{NAMESPACE, pods_path};
-use seawall_testkit::waiting::until_true;
+use seawall_testkit::waiting::wait_until_true;
 use serde_json::{Value, json};
 
 use crate::pods::{attacking, limited, node, planted, pod};
@@ -44,7 +44,7 @@ fn a_killed_container_and_a_felt_quota_are_told_of() {
     // Far more than the quota lets it send.
     let counter = CountingServer::start(NODE_ADDRESS.into()).unwrap();
     node.create_pod(&limited(attacking(&node, "slow", &counter.url(), 20_000, 60), "50m"));
-    until_true("the quota to be felt", || {
+    wait_until_true("the quota to be felt", || {
         node.pod("slow")["status"]["phase"] == "Running"
             && node.pod_cpu_throttling("slow").throttled_periods > 10
     });
@@ -52,9 +52,9 @@ fn a_killed_container_and_a_felt_quota_are_told_of() {
     node.kill_container("slow");
     assert_eq!(node.wait_for_exit_code("slow"), 137);
     let kinds = [("/api/v1", "pods"), ("/api/v1", "secrets"), ("/apis/batch/v1", "jobs")];
-    assert_eq!(node.list_objects(NAMESPACE, &kinds), ["pods/slow"]);
-    node.delete_pod("slow");
-    assert!(node.list_objects(NAMESPACE, &kinds).is_empty());
+    assert_eq!(node.list_object_names(NAMESPACE, &kinds), ["pods/slow"]);
+    node.delete_pod_and_wait("slow");
+    assert!(node.list_object_names(NAMESPACE, &kinds).is_empty());
 }
 
 #[test]
@@ -63,19 +63,19 @@ fn a_person_may_do_what_a_role_permits_and_nothing_else() {
     let node = node();
     node.create_pod(&pod("server", &["emulate", "server"]));
     let may = |file: &std::path::Path, verb: &str, what: &str| {
-        let mut kubectl = node.kubectl_with_kubeconfig(file);
+        let mut kubectl = node.kubectl_command_with_kubeconfig(file);
         kubectl.args(["auth", "can-i", "--quiet", "--namespace", NAMESPACE, verb, what]);
         kubectl.stdin(Stdio::null()).status().unwrap().success()
     };
     let rules = |verbs: Value| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": verbs}]);
-    let file = node.kubeconfig_of_person(&rules(json!(["get"])));
+    let file = node.grant_person_and_write_kubeconfig(&rules(json!(["get"])));
     assert_eq!((may(&file, "get", "pods"), may(&file, "create", "pods")), (true, false));
-    run_successfully(node.kubectl_with_kubeconfig(&file).args([
+    run_successfully(node.kubectl_command_with_kubeconfig(&file).args([
         "get",
         "--raw",
         &format!("{}/server", pods_path()),
     ]));
-    let file = node.kubeconfig_of_person(&rules(json!(["create"])));
+    let file = node.grant_person_and_write_kubeconfig(&rules(json!(["create"])));
     assert_eq!((may(&file, "get", "pods"), may(&file, "create", "pods")), (false, true));
     run_successfully(node.seawall_command(&file).arg("--version"));
 }

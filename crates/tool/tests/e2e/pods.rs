@@ -101,7 +101,9 @@ fn serving(node: &Node, name: &str, pod: &Value) -> String {
     node.create_pod(pod);
     node.wait_until_pod_running(name);
     // It says where it listens once it does.
-    seawall_testkit::waiting::until_true("the server to listen", || node.pod_log(name).contains("\"url\""));
+    seawall_testkit::waiting::wait_until_true("the server to listen", || {
+        node.pod_log(name).contains("\"url\"")
+    });
     format!("http://{}:{PORT}/", node.wait_for_pod_address(name))
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use seawall_core::Clock;
 use seawall_testkit::node::Node;
 use seawall_testkit::objects::{NAMESPACE, pods_path};
-use seawall_testkit::waiting::{PATIENCE, until_true};
+use seawall_testkit::waiting::{PATIENCE, wait_until_true};
 
 use crate::pods::{echo, node};
 
@@ -77,7 +77,7 @@ fn start(node: &Node, name: &str) {
 }
 
 fn kubectl(node: &Node, words: &[&str]) -> Command {
-    let mut command = node.kubectl();
+    let mut command = node.kubectl_command();
     command.args(["--namespace", NAMESPACE]).args(words);
     command
 }
@@ -109,7 +109,7 @@ impl Stream {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => Some(line),
             Err(_) => {
-                until_true("the end of what is read", || self.child.try_wait().unwrap().is_some());
+                wait_until_true("the end of what is read", || self.child.try_wait().unwrap().is_some());
                 None
             }
         }

@@ -70,7 +70,8 @@ impl CgroupMemory {
             CgroupVersion::V2 => ("memory.max", "memory.current", "memory.events"),
         };
         let limit = |level: &str| parse_memory_limit(&read_file_or_none(&format!("{level}/{limits}"))?)?;
-        let (limit, level) = home.ancestors().filter_map(|level| Some((limit(level)?, level))).min()?;
+        let (limit, level) =
+            home.directory_and_ancestors().filter_map(|level| Some((limit(level)?, level))).min()?;
         let file = |name: &str| File::open(format!("{level}/{name}")).ok();
         let is_version_1 = matches!(version, CgroupVersion::V1);
         let memory = Self {

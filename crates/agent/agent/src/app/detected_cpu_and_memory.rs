@@ -39,10 +39,14 @@ impl DetectedLimits {
                 CgroupVersion::V1 => "memory.limit_in_bytes",
                 CgroupVersion::V2 => "memory.max",
             };
-            home.ancestors().filter_map(|level| parse_memory_limit(&read(&format!("{level}/{name}"))?)?).min()
+            home.directory_and_ancestors()
+                .filter_map(|level| parse_memory_limit(&read(&format!("{level}/{name}"))?)?)
+                .min()
         });
         let cores = home("cpu").and_then(|home| {
-            home.ancestors().filter_map(|level| cores(read, home.version, level)).reduce(f64::min)
+            home.directory_and_ancestors()
+                .filter_map(|level| cores(read, home.version, level))
+                .reduce(f64::min)
         });
         Self { memory_limit: memory, cpu_quota_cores: cores }
     }

@@ -63,8 +63,8 @@ use seawall_identity::start_identity::{ClusterThread, IdentityStrategy, RunningI
 use seawall_observe::admin::{AdminListeners, AdminServer, AdminSources};
 use seawall_observe::metrics::requests::RequestMetrics;
 use seawall_observe::metrics::write::{self, collector_from_fn};
-use seawall_observe::metrics::{broker, cluster, min_lifetime, redirect};
-use seawall_observe::periodic_pod_checks::PodCountGauge;
+use seawall_observe::metrics::{broker, cluster, floor_achievable, redirect};
+use seawall_observe::periodic_pod_checks::ReportedPodsGauge;
 use seawall_observe::readiness::ReadinessChecker;
 use seawall_observe::{excessive_fetch, periodic_pod_checks, pods_page, stale_credentials};
 
@@ -227,7 +227,7 @@ async fn open(
     if capture.is_none() && cluster.is_none() {
         return;
     }
-    while admin.check_serving().await.is_err() {
+    while admin.check_can_serve_pods().await.is_err() {
         tokio::time::sleep(PAUSE).await;
     }
     if let Some(capture) = &capture {
@@ -400,7 +400,7 @@ impl AgentContext {
         let log = log.clone();
         let help = "Log lines that the agent dropped because standard error was not read fast enough";
         registry.register_collector(collector_from_fn(move |out| {
-            write::counter(out, "seawall_log_lines_dropped", help, log.dropped_lines())
+            write::write_counter(out, "seawall_log_lines_dropped", help, log.dropped_lines())
         }));
         let bulletin = self.reload_status.clone();
         registry.register_collector(collector_from_fn(move |out| bulletin.write_metrics(out)));
@@ -411,7 +411,7 @@ impl AgentContext {
             registry.register_collector(collector_from_fn(move |out| cluster::write(&cluster, out)));
         }
         let who = self.identity.clone();
-        registry.register_collector(collector_from_fn(move |out| min_lifetime::write(&who, out)));
+        registry.register_collector(collector_from_fn(move |out| floor_achievable::write(&who, out)));
         if let Some(capture) = self.capture.clone() {
             registry.register_collector(collector_from_fn(move |out| redirect::write(&capture, out)));
         }
@@ -438,7 +438,7 @@ impl AgentContext {
         let (seccomp, admin_socket, now) = (config.seccomp, config.admin_socket.clone(), self.clock.clone());
         let sources = AdminSources {
             registry,
-            readiness: ReadinessChecker::new(listeners, self.probe.clone()),
+            readiness_checker: ReadinessChecker::new(listeners, self.probe.clone()),
             dead_reason: Box::new(move || alive.not_alive_reason()),
             unready_reason: Box::new(move || ready.not_ready_reason().or_else(|| obstacle.unready_reason())),
             unreachable_reason: Box::new(move || detour.as_ref()?.unready_reason()),
@@ -464,7 +464,7 @@ impl AgentContext {
     /// renew.
     fn spawn_pod_scans(&self, control: &Runtime, registry: &mut Registry) {
         let (clouds, clock) = (&self.clouds, &self.clock);
-        let mut found = |metric| PodCountGauge::new_registered(registry, metric);
+        let mut found = |metric| ReportedPodsGauge::new_registered(registry, metric);
         let thrash = excessive_fetch::FetchMonitor::new(
             clouds.clone(),
             clock.clone(),

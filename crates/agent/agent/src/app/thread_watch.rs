@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use seawall_core::Clock;
 use seawall_identity::redirected_connections::RedirectHandle;
-use seawall_observe::metrics::write::{collector_from_fn, gauge};
+use seawall_observe::metrics::write::{collector_from_fn, write_gauge};
 use seawall_server::time_at_limits::TimeAtLimitMeter;
 use seawall_server::watchdog::{ThreadHeartbeat, ThreadState, TrafficThreadHealth, Watchdog};
 
@@ -79,7 +79,7 @@ impl ThreadWatch {
         let (capacity, hangs) = (self.capacity.clone(), self.hangs.clone());
         collector_from_fn(move |out| {
             let help = "Number of times in the last ten minutes that the agent ended itself because a traffic thread hung";
-            gauge(out, "seawall_recent_hangs", help, hangs.recent_hang_count() as f64)?;
+            write_gauge(out, "seawall_recent_hangs", help, hangs.recent_hang_count() as f64)?;
             write_capacity(&capacity, out)
         })
     }

@@ -48,10 +48,10 @@ impl AdminEndpoint {
         let root = document.root();
         Self {
             tcp_address: root
-                .key("admin")
+                .node_of_key("admin")
                 .text(ADDRESS_FORMAT_HINT, |text| text.parse().ok())
                 .unwrap_or(loopback_address(ADMIN_PORT)),
-            socket: root.key("adminSocket").text("", |text| values::path(text, base)),
+            socket: root.node_of_key("adminSocket").text("", |text| values::resolve_path(text, base)),
         }
     }
 }

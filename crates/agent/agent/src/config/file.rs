@@ -22,8 +22,9 @@ impl ConfigFileError {
             Self::Unreadable { .. } => self.to_string(),
             Self::Invalid { mistakes, .. } => {
                 let each = mistakes.0.iter();
-                let each: Vec<_> =
-                    each.map(|mistake| format!("{}: expected {}", mistake.path, mistake.expected)).collect();
+                let each: Vec<_> = each
+                    .map(|mistake| format!("{}: expected {}", mistake.key_path, mistake.expected))
+                    .collect();
                 each.join("; ")
             }
         }

@@ -30,17 +30,24 @@ pub(crate) struct LimitsConfig {
 impl LimitsConfig {
     pub(super) fn read(table: &DocumentTable<'_>) -> Self {
         let count = |key, default: u32, most: u32| {
-            table.key(key).number(1..=u64::from(most)).and_then(|n| u32::try_from(n).ok()).unwrap_or(default)
+            table
+                .node_of_key(key)
+                .number(1..=u64::from(most))
+                .and_then(|n| u32::try_from(n).ok())
+                .unwrap_or(default)
         };
         let count_or_auto = |key| {
             let counted = |text: &str| match text {
                 "auto" => Some(None),
                 number => number.parse().ok().filter(|n| (1..=1_000_000).contains(n)).map(Some),
             };
-            table.key(key).text("auto, or a whole number from 1 to 1000000", counted).flatten()
+            table.node_of_key(key).text("auto, or a whole number from 1 to 1000000", counted).flatten()
         };
         let span = |key, default| {
-            table.key(key).text("a duration such as 500ms, 2s or 5m", parse_duration).unwrap_or(default)
+            table
+                .node_of_key(key)
+                .text("a duration such as 500ms, 2s or 5m", parse_duration)
+                .unwrap_or(default)
         };
         let limits = Self {
             connections: count_or_auto("connections"),
@@ -52,7 +59,7 @@ impl LimitsConfig {
             upstream_requests: count("upstreamRequests", 64, 65_536),
         };
         if limits.connections.zip(limits.connections_per_pod).is_some_and(|(all, own)| own > all) {
-            table.key("connectionsPerPod").reject("at most limits.connections");
+            table.node_of_key("connectionsPerPod").reject("at most limits.connections");
         }
         limits
     }

@@ -129,31 +129,31 @@ impl AgentConfig {
 
     fn read(root: &DocumentTable<'_>, base: &Path, downward: &DownwardApi) -> Self {
         let is_old = refuse_old_keys(root);
-        let addresses = addresses(&root.key("listen"), downward);
+        let addresses = addresses(&root.node_of_key("listen"), downward);
         let own: Vec<SocketAddr> = addresses.iter().flat_map(ListenEntry::own_addresses).collect();
         let clouds = CloudsConfig::read(root, base, &own);
-        let configured = clouds.dialects();
+        let configured = clouds.enabled_dialects();
         if configured.is_empty() && !is_old {
-            root.key(CloudName::ALL[0].as_str()).reject("the section of at least one cloud");
+            root.node_of_key(CloudName::ALL[0].as_str()).reject("the section of at least one cloud");
         }
         let listen = addresses.into_iter().map(|entry| listen(entry, &configured));
         let listen: Vec<_> = listen.collect();
         let spoken: Vec<_> = listen.iter().map(|listen| (listen.address, &listen.dialects[..])).collect();
         Self {
-            admin: admin(&root.key("admin"), &own),
+            admin: admin(&root.node_of_key("admin"), &own),
             admin_socket: root
-                .key("adminSocket")
-                .text("the path of a socket file", |text| values::path(text, base)),
+                .node_of_key("adminSocket")
+                .text("the path of a socket file", |text| values::resolve_path(text, base)),
             identity: IdentityConfig::read(root, &clouds, base, &spoken, downward),
             listen,
             clouds,
-            limits: LimitsConfig::read(&root.key("limits").as_table()),
+            limits: LimitsConfig::read(&root.node_of_key("limits").as_table()),
             threads: ThreadCount::read(root),
             seccomp: root
-                .key("seccomp")
+                .node_of_key("seccomp")
                 .text("enforce, log or none", Seccomp::parse)
                 .unwrap_or(Seccomp::Enforce),
-            log_level: root.key("logLevel").text(LEVEL, log_level).unwrap_or(tracing::Level::INFO),
+            log_level: root.node_of_key("logLevel").text(LEVEL, log_level).unwrap_or(tracing::Level::INFO),
         }
     }
 }
@@ -241,8 +241,9 @@ fn address<'d>(item: &DocumentNode<'d>, downward: &DownwardApi) -> Option<Listen
     }
     let table = item.as_table();
     let address = own_address(&table.required_node("address", LISTEN_ADDRESS_FORMAT_HINT), downward);
-    let second_port = table.key("secondPort").number(1..=65_535).and_then(|port| port.try_into().ok());
-    let dialects = table.key("dialects");
+    let second_port =
+        table.node_of_key("secondPort").number(1..=65_535).and_then(|port| port.try_into().ok());
+    let dialects = table.node_of_key("dialects");
     Some(ListenEntry { address: address?, second_port, dialects: dialects.is_present().then_some(dialects) })
 }
 
@@ -312,7 +313,7 @@ impl ThreadCount {
             "2" => Some(Self::Fixed(2)),
             _ => None,
         };
-        root.key("threads").text("auto, 1 or 2", fixed).unwrap_or(Self::Auto)
+        root.node_of_key("threads").text("auto, 1 or 2", fixed).unwrap_or(Self::Auto)
     }
 }
 

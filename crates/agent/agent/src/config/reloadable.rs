@@ -48,7 +48,7 @@ const RELOADED: &[&str] = &[
 /// True if a change of this key takes effect without a restart.
 fn is_reloaded(key: &str) -> bool {
     let is_listed = |keys: &[&str], key: &str| keys.iter().any(|known| is_of(known, key));
-    match CloudsConfig::split_cloud_key(key) {
+    match CloudsConfig::reloadable_keys_and_section_key(key) {
         Some((classes, key)) => is_listed(classes.reloadable, key),
         None => is_listed(RELOADED, key) && !OF_THE_PROCESS.contains(&key),
     }

@@ -9,7 +9,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use serde_json::{Value, json};
 
 use super::digest::Digest;
-use seawall_observe::metrics::write::{counters, gauge, gauges};
+use seawall_observe::metrics::write::{write_counter_family, write_gauge, write_gauge_family};
 
 /// The outcome of reading a changed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,16 +111,21 @@ impl ReloadStatus {
             (state.digest.short_hex(), state.since, state.refused.is_none(), state.outcomes)
         };
         let help = "1 if the configuration file is in force, 0 if the agent refused it";
-        gauge(out, "seawall_config_last_reload_successful", help, f64::from(u8::from(is_good)))?;
+        write_gauge(out, "seawall_config_last_reload_successful", help, f64::from(u8::from(is_good)))?;
         let help = "Time at which the configuration came into force, in seconds since 1970";
         let seconds = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        gauge(out, "seawall_config_last_reload_success_timestamp_seconds", help, seconds.as_secs_f64())?;
+        write_gauge(
+            out,
+            "seawall_config_last_reload_success_timestamp_seconds",
+            help,
+            seconds.as_secs_f64(),
+        )?;
         let help = "The configuration in force, by the first characters of its file's SHA-256";
-        gauges(out, "seawall_config_info", help, [([("sha256", digest.as_str())], 1.0)])?;
+        write_gauge_family(out, "seawall_config_info", help, [([("sha256", digest.as_str())], 1.0)])?;
         let help = "Changed configuration files that the running agent read, by outcome";
         let outcomes =
             ReloadOutcome::ALL.map(|outcome| ([("outcome", outcome.name())], outcomes[outcome as usize]));
-        counters(out, "seawall_config_reloads", help, outcomes)
+        write_counter_family(out, "seawall_config_reloads", help, outcomes)
     }
 
     /// Locks the state. A scrape copies several related values under one lock, so that the values match.

@@ -10,7 +10,7 @@ use crate::support::client::{Answer, Client, format_get, format_request};
 use crate::support::world::{
     CART, MALLORY, PAY, PODS, PROJECT_ID, Plan, STRANGER, TOKEN, World, identity, token_for,
 };
-use crate::support::{ip, until_true};
+use crate::support::{ip, wait_until_true};
 
 /// Samples by name and labels; a panic on a line that is not the exposition format's.
 fn samples(world: &World) -> BTreeMap<String, f64> {
@@ -45,7 +45,7 @@ fn metrics_are_well_formed_and_count_what_happens() {
     assert_eq!(world.ask(&CART, &identity("https://a.example")).status, 200);
     assert_eq!(world.ask(&CART, PROJECT_ID).status, 200);
     assert_eq!(world.ask(&CART, "/computeMetadata/v1/nothing").status, 404);
-    let mut stranger = Client::connect(STRANGER, world.agent.address());
+    let mut stranger = Client::connect(STRANGER, world.agent.first_listener_address());
     assert_eq!(stranger.ask(&format_get(TOKEN)).status, 403);
     let after = samples(&world);
     assert_eq!(
@@ -94,8 +94,8 @@ fn health_and_readiness_and_nothing_else() {
     for path in ["/", "/debug/pprof", "/metrics/", "/debug/pods/x", "/computeMetadata/v1/"] {
         assert_eq!(world.admin(path).status, 404, "{path}");
     }
-    let post =
-        Client::connect(ip(1), world.agent.admin).ask(&format_request("POST", "/metrics", "HTTP/1.1", ""));
+    let post = Client::connect(ip(1), world.agent.admin_address)
+        .ask(&format_request("POST", "/metrics", "HTTP/1.1", ""));
     assert_eq!(post.status, 405);
     // The cloud's absence makes an agent with leases no worse than ready; an agent that nobody can ask is another matter.
     world.cloud.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
@@ -108,7 +108,7 @@ fn an_agent_with_every_place_taken_is_ready_because_it_still_answers() {
     let world = World::start(&Plan::federate().threads("1").limits("connections: 1, connectionsPerPod: 1"));
     let mut busy = world.client(&CART);
     busy.write_bytes(format_get("/computeMetadata/v1/instance/zone?wait_for_change=true&timeout_sec=300"));
-    until_true("the only place to be taken", || world.metric("seawall_long_polls_open") == 1.0);
+    wait_until_true("the only place to be taken", || world.metric("seawall_long_polls_open") == 1.0);
     let ready = world.admin("/readyz");
     assert_eq!(ready.status, 200, "{ready:?}");
     assert_eq!(world.ask(&PAY, TOKEN).status, 200);
@@ -127,7 +127,7 @@ fn debug_pods_says_who_holds_what() {
     assert_eq!(cart["address"], "127.0.0.11");
     assert_eq!(cart["service_account"], "cart");
     assert_eq!(cart["google"]["google_service_account"].as_str(), CART.email);
-    until_true("the other connections to be over", || world.debug(&CART)["open_connections"] == 1);
+    wait_until_true("the other connections to be over", || world.debug(&CART)["open_connections"] == 1);
     let held = cart["google"]["principals"].as_array().unwrap();
     assert_eq!(held.len(), 2, "{cart}");
     for principal in held {
@@ -140,7 +140,7 @@ fn debug_pods_says_who_holds_what() {
 
 /// Any request to the admin port.
 fn asked(world: &World, path: &str, headers: &str) -> Answer {
-    let mut client = Client::connect(ip(1), world.agent.admin);
+    let mut client = Client::connect(ip(1), world.agent.admin_address);
     client.ask(&format!("GET {path} HTTP/1.1\r\n{headers}\r\n"))
 }
 
@@ -152,7 +152,7 @@ fn probes_are_answered_whoever_holds_connections() {
     for bytes in begun {
         let _held: Vec<_> = (0..100)
             .map(|_| {
-                let mut client = Client::connect(ip(1), world.agent.admin);
+                let mut client = Client::connect(ip(1), world.agent.admin_address);
                 client.write_bytes(bytes);
                 client
             })
@@ -167,7 +167,7 @@ fn probes_are_answered_whoever_holds_connections() {
 #[test]
 fn probes_are_answered_while_forty_clients_go_on_asking() {
     let world = World::start(&Plan::federate());
-    let (is_over, asked, admin) = (AtomicBool::new(false), AtomicUsize::new(0), world.agent.admin);
+    let (is_over, asked, admin) = (AtomicBool::new(false), AtomicUsize::new(0), world.agent.admin_address);
     // However a connection or a request ends: these are of the crowd.
     let ask_on = || {
         while !is_over.load(Ordering::Relaxed) {
@@ -185,7 +185,7 @@ fn probes_are_answered_while_forty_clients_go_on_asking() {
         for _ in 0..40 {
             threads.spawn(ask_on);
         }
-        until_true("the crowd to ask", || asked.load(Ordering::Relaxed) > 100);
+        wait_until_true("the crowd to ask", || asked.load(Ordering::Relaxed) > 100);
         // The crowd's address is the prober's here, so the last resort is at work: the oldest goes first.
         for _ in 0..8 {
             assert_eq!(world.admin("/healthz").status, 200);
@@ -215,7 +215,8 @@ fn a_name_in_host_reads_nothing_and_probes_are_answered_under_any() {
         let fetched = asked(&world, page, "Host: 127.0.0.1\r\nOrigin: https://evil.example\r\n");
         assert_eq!(fetched.status, 403, "{page}: {fetched:?}");
     }
-    for host in ["127.0.0.1", &world.agent.admin.to_string(), "10.4.0.7:8989", "[::1]:8989", "localhost:8989"]
+    for host in
+        ["127.0.0.1", &world.agent.admin_address.to_string(), "10.4.0.7:8989", "[::1]:8989", "localhost:8989"]
     {
         assert_eq!(asked(&world, "/debug/pods", &format!("Host: {host}\r\n")).status, 200, "{host}");
     }
@@ -235,7 +236,7 @@ fn the_admin_port_survives_what_it_cannot_read() {
         b"GET /metrics HTTP/1.1\r\nX: \x00\r\n\r\n",
         &[b'x'; 64 * 1024],
     ] {
-        let mut client = Client::connect(ip(1), world.agent.admin);
+        let mut client = Client::connect(ip(1), world.agent.admin_address);
         let _ = client.stream.write_all(bytes);
         drop(client);
         assert_eq!(world.admin("/healthz").status, 200);
@@ -271,7 +272,7 @@ fn no_token_stands_in_the_log_the_metrics_the_debug_page_or_an_error() {
         Faults::default(),
         Faults { error_rate: 1.0, html_errors: true, ..Faults::default() },
         Faults { error_rate: 1.0, error_status: Some(429), ..Faults::default() },
-        Faults { garbage_rate: 1.0, ..Faults::default() },
+        Faults { truncated_body_rate: 1.0, ..Faults::default() },
         Faults { close_rate: 1.0, ..Faults::default() },
         Faults::default(),
     ];

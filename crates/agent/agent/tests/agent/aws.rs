@@ -10,7 +10,7 @@ use super::support::aws::{
     Pod, ROLES, SIBLING, THIEF, TORN, TTL, USER, World, head,
 };
 use super::support::client::Answer;
-use super::support::until_true;
+use super::support::wait_until_true;
 use super::support::world::{PROJECT_ID, STRANGER};
 
 fn code(answer: &Answer) -> (u16, String) {
@@ -83,12 +83,16 @@ fn a_pod_for_which_nobody_names_a_role_has_the_one_that_eks_associates_at_both_e
         let info = world.get(&pod, "/latest/meta-data/iam/info").json();
         assert_eq!(info["InstanceProfileArn"], "arn:aws:iam::123456789012:instance-profile/associated");
     }
-    assert_eq!(world.aws.counts(AwsEndpoint::PodIdentity).calls, 2, "one for each pod, at both endpoints");
+    assert_eq!(
+        world.aws.endpoint_request_counts(AwsEndpoint::PodIdentity).calls,
+        2,
+        "one for each pod, at both endpoints"
+    );
     // An annotation, and a default of the configuration, come first, and EKS is not asked.
     for (pod, role) in [(IRSA, "irsa"), (KIAM, "team/kiam")] {
         assert_eq!(world.document(&pod).1.role, format!("{BASE}{role}"));
     }
-    assert_eq!(world.aws.counts(AwsEndpoint::PodIdentity).calls, 2);
+    assert_eq!(world.aws.endpoint_request_counts(AwsEndpoint::PodIdentity).calls, 2);
 }
 
 /// It was null even while the role's credentials were held.
@@ -120,7 +124,10 @@ fn eks_gives_nothing_to_a_pod_that_has_no_association_or_anothers_token() {
         let answer = world.contain(&pod, &world.token(&pod, CONTAINERS));
         assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "the same at both endpoints");
     }
-    assert!(world.aws.counts(AwsEndpoint::PodIdentity).calls <= 4, "what is refused is remembered");
+    assert!(
+        world.aws.endpoint_request_counts(AwsEndpoint::PodIdentity).calls <= 4,
+        "what is refused is remembered"
+    );
     // The agent's keys are refused: nobody's association is at fault.
     world.aws.set_faults_on(AwsEndpoint::PodIdentity, Faults { error_rate: 1.0, ..Faults::default() });
     let answer = world.get(&ASSOCIATED, ROLES);
@@ -130,7 +137,7 @@ fn eks_gives_nothing_to_a_pod_that_has_no_association_or_anothers_token() {
 #[test]
 fn a_stranger_has_a_token_and_nothing_else() {
     let world = World::start("httpTokens: optional", "");
-    let to = world.agent.listeners[0];
+    let to = world.agent.listener_addresses[0];
     let put = world.send(STRANGER, to, &head("PUT", "/latest/api/token", "a", TTL));
     assert_eq!((put.status, put.header("x-aws-ec2-metadata-token-ttl-seconds")), (200, "300"));
     for target in [ROLES, "/latest/meta-data/placement/region", "/latest/user-data"] {
@@ -176,7 +183,7 @@ fn a_session_token_outlives_the_agent() {
     let shown = format!("X-aws-ec2-metadata-token: {}\r\n", world.session_token(&IRSA));
     let ask = |world: &World| world.ask(&IRSA, "GET", "/latest/meta-data/placement/region", &shown);
     assert_eq!(ask(&world).body, "eu-west-1");
-    until_true("the keys to be kept", || world.file("token-keys").is_some());
+    wait_until_true("the keys to be kept", || world.file("token-keys").is_some());
     world.restart();
     assert_eq!(ask(&world).body, "eu-west-1");
 }
@@ -235,7 +242,7 @@ fn of_the_real_service_a_pod_reads_what_is_let_pass_and_by_the_agents_own_token(
         assert_eq!(world.get(&NONE, target).status, 404, "{target}");
     }
     let stranger = head("GET", "/latest/meta-data/instance-id", "a", "");
-    assert_ne!(world.send(STRANGER, world.agent.listeners[0], &stranger).status, 200);
+    assert_ne!(world.send(STRANGER, world.agent.listener_addresses[0], &stranger).status, 200);
 }
 
 #[test]

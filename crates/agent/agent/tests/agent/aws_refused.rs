@@ -3,7 +3,7 @@
 
 use super::support::aws::{CONTAINERS, IRSA, KIAM, NONE, Pod, TTL, World, head};
 use super::support::client::{Answer, Client};
-use super::support::until_true;
+use super::support::wait_until_true;
 use super::support::world::STRANGER;
 
 /// Longer than any head that is read.
@@ -26,7 +26,7 @@ fn row<'a>(line: &'a str, headers: &'a str, status: u16, code: &'a str) -> Row<'
 
 fn send(world: &World, to: usize, host: &str, row: &Row<'_>) -> Answer {
     let (method, target) = row.line.split_once(' ').unwrap();
-    let mut client = Client::connect(row.pod.at, world.agent.listeners[to]);
+    let mut client = Client::connect(row.pod.at, world.agent.listener_addresses[to]);
     client.write_bytes(head(method, target, host, row.headers));
     if method == "HEAD" { client.receive_answer_to_head() } else { client.receive_answer() }
 }
@@ -84,7 +84,7 @@ impl Shown {
             flipped: shown(&String::from_utf8(flipped).unwrap()),
             kiams: shown(&world.session_token(&KIAM)),
             nodes: shown(&World::start("", "").session_token(&IRSA)),
-            strangers: shown(&world.send(STRANGER, world.agent.listeners[0], &put).body),
+            strangers: shown(&world.send(STRANGER, world.agent.listener_addresses[0], &put).body),
         }
     }
 
@@ -210,7 +210,7 @@ fn an_expired_token_opens_nothing() {
     world.document(&IRSA);
     let token = world.ask(&IRSA, "PUT", "/latest/api/token", &TTL.replace("21600", "1")).body;
     // Remembered while it was good, it is refused all the same.
-    until_true("the token to expire", || {
+    wait_until_true("the token to expire", || {
         let answer = send(&world, 0, "a", &row(DOCUMENT, &shown(&token), 401, ""));
         answer.status == 401 && answer.body.contains("expired_token")
     });

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use seawall_emulator::faults::Faults;
-use seawall_emulator::google::{CONCEALED_MARKER, GoogleEndpoint};
+use seawall_emulator::google::{GoogleEndpoint, SECRET_VALUE_MARKER};
 
 use crate::support::client::{Answer, Client, format_get, format_get_with_headers, format_request};
 use crate::support::cloud::Cloud;
 use crate::support::process::Agent;
 use crate::support::world::{CART, Files, PAY, PODS, PROJECT, PROJECT_ID, Plan, STRANGER, TOKEN, World};
-use crate::support::{PROGRAM, ip, until_true};
+use crate::support::{PROGRAM, ip, wait_until_true};
 
 /// The roots of the three API versions.
 const ROOTS: [&str; 3] = ["/computeMetadata/v1/", "/computeMetadata/v1beta1/", "/0.1/meta-data/"];
@@ -25,7 +25,7 @@ fn secret_paths(world: &World) -> Vec<String> {
     let mut paths = Vec::new();
     for root in ROOTS {
         let tree = direct(world, &format!("{root}?recursive=true&alt=text")).body;
-        let marked = tree.lines().filter(|line| line.contains(CONCEALED_MARKER));
+        let marked = tree.lines().filter(|line| line.contains(SECRET_VALUE_MARKER));
         paths.extend(marked.map(|line| format!("{root}{}", line.split_once(' ').unwrap().0)));
     }
     paths
@@ -87,13 +87,13 @@ fn what_is_concealed_stays_concealed_in_every_spelling_of_every_version() {
     for target in paths.iter().flat_map(|path| spellings(path)) {
         // The machine itself gives many of them away; else this would prove nothing.
         if !target.contains(['\\', '#']) && !target.starts_with("HTTP") {
-            leaks += usize::from(direct(&world, &target).body.contains(CONCEALED_MARKER));
+            leaks += usize::from(direct(&world, &target).body.contains(SECRET_VALUE_MARKER));
         }
         // Each on a connection on which an allowed request has passed, as a second and not a first one.
         assert_eq!(client.ask(&format_get(PROJECT_ID)).body, PROJECT);
         let answer = client.ask(&format_get(&target));
         assert!((400..500).contains(&answer.status), "{target}: {answer:?}");
-        assert!(!answer.body.contains(CONCEALED_MARKER), "{target}: {answer:?}");
+        assert!(!answer.body.contains(SECRET_VALUE_MARKER), "{target}: {answer:?}");
         if answer.header("connection") == "close" {
             client = world.client(&CART);
         }
@@ -189,7 +189,7 @@ fn what_is_allowed_passes_with_the_machines_own_answer() {
 fn what_pods_may_not_send_never_reaches_the_machine() {
     let world = World::start(&Plan::conceal());
     let flavor = "Metadata-Flavor: Google\r\n";
-    let before = world.cloud.counts(GoogleEndpoint::Metadata).calls;
+    let before = world.cloud.endpoint_request_counts(GoogleEndpoint::Metadata).calls;
     for (method, target, headers, status, code) in [
         ("GET", TOKEN, "X-Forwarded-For: 1.2.3.4\r\n", 403, "proxied_request"),
         ("GET", TOKEN, "x-forwarded-for:\r\n", 403, "proxied_request"),
@@ -217,7 +217,7 @@ fn what_pods_may_not_send_never_reaches_the_machine() {
             "{target}: {answer:?}"
         );
     }
-    assert_eq!(world.cloud.counts(GoogleEndpoint::Metadata).calls, before);
+    assert_eq!(world.cloud.endpoint_request_counts(GoogleEndpoint::Metadata).calls, before);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_machine_that_cannot_be_reached_is_503_until_it_can() {
     assert_eq!(ready.status, 503, "{ready:?}");
     assert!(ready.body.contains("503"), "{ready:?}");
     world.cloud = Cloud::start_at(upstream, &PODS);
-    until_true("the machine to be found", || world.ask(&CART, PROJECT_ID).status == 200);
+    wait_until_true("the machine to be found", || world.ask(&CART, PROJECT_ID).status == 200);
     assert_eq!(world.admin("/readyz").status, 200);
 }
 
@@ -253,7 +253,7 @@ fn what_the_machine_says_when_it_fails_is_passed_on_or_named() {
         assert_eq!(world.ask(&CART, PROJECT_ID).status, expected, "{faults:?}");
     }
     world.cloud.set_faults(&Faults::default());
-    world.cloud.set_attribute("large", &"x".repeat(2 << 20));
+    world.cloud.set_instance_attribute("large", &"x".repeat(2 << 20));
     let answer = world.ask(&CART, "/computeMetadata/v1/instance/attributes/large");
     assert_eq!(answer.status_and_refusal_code(), (502, "upstream_too_large"));
 }
@@ -262,15 +262,15 @@ const ATTRIBUTE: &str = "/computeMetadata/v1/instance/attributes/cluster-name";
 
 /// Long polls that the machine itself holds.
 fn held(world: &World, n: u64) -> Vec<Client> {
-    let before = world.cloud.counts(GoogleEndpoint::Metadata).in_flight;
+    let before = world.cloud.endpoint_request_counts(GoogleEndpoint::Metadata).in_flight;
     let polls = (0..n).map(|_| {
         let mut client = world.client(&CART);
         client.write_bytes(format_get(&format!("{ATTRIBUTE}?wait_for_change=true&timeout_sec=300")));
         client
     });
     let polls = polls.collect();
-    until_true("the machine to hold them", || {
-        world.cloud.counts(GoogleEndpoint::Metadata).in_flight == before + n
+    wait_until_true("the machine to hold them", || {
+        world.cloud.endpoint_request_counts(GoogleEndpoint::Metadata).in_flight == before + n
     });
     polls
 }
@@ -279,7 +279,7 @@ fn held(world: &World, n: u64) -> Vec<Client> {
 fn a_change_at_the_machine_reaches_those_who_wait_for_it() {
     let world = World::start(&Plan::conceal());
     let mut polls = held(&world, 3);
-    world.cloud.set_attribute("cluster-name", "atoll");
+    world.cloud.set_instance_attribute("cluster-name", "atoll");
     for poll in &mut polls {
         let answer = poll.receive_answer();
         assert_eq!((answer.status, answer.body.as_str()), (200, "atoll"));
@@ -299,8 +299,8 @@ fn long_polls_take_no_place_of_short_requests() {
     assert_eq!(world.ask(&PAY, PROJECT_ID).body, PROJECT);
     // Whoever hangs up frees the place here and at the machine.
     drop(polls);
-    until_true("the machine to be rid of them", || {
-        world.cloud.counts(GoogleEndpoint::Metadata).in_flight == 0
+    wait_until_true("the machine to be rid of them", || {
+        world.cloud.endpoint_request_counts(GoogleEndpoint::Metadata).in_flight == 0
     });
     held(&world, 5);
 }
@@ -316,9 +316,9 @@ fn short_requests_take_turns_at_the_machine() {
     clients.iter_mut().for_each(|client| client.write_bytes(format_get(PROJECT_ID)));
     assert!(clients.iter_mut().all(|client| client.receive_answer().body == PROJECT));
     assert!(
-        world.cloud.counts(GoogleEndpoint::Metadata).peak <= 2,
+        world.cloud.endpoint_request_counts(GoogleEndpoint::Metadata).peak <= 2,
         "{:?}",
-        world.cloud.counts(GoogleEndpoint::Metadata)
+        world.cloud.endpoint_request_counts(GoogleEndpoint::Metadata)
     );
 }
 
@@ -340,7 +340,7 @@ fn long_polls_at_the_machine_do_not_delay_the_end() {
 #[test]
 fn with_static_identity_a_stranger_gets_nothing_and_with_anyone_what_a_pod_gets() {
     let world = World::start(&Plan::conceal());
-    let mut stranger = Client::connect(STRANGER, world.agent.address());
+    let mut stranger = Client::connect(STRANGER, world.agent.first_listener_address());
     for target in [PROJECT_ID, TOKEN] {
         assert_eq!(
             stranger.ask(&format_get(target)).status_and_refusal_code(),
@@ -351,7 +351,7 @@ fn with_static_identity_a_stranger_gets_nothing_and_with_anyone_what_a_pod_gets(
     let plan = Plan { identity: "{ strategy: anyone }", ..Plan::conceal() };
     let files = Files::new(&plan, world.cloud.address());
     let agent = Agent::start(PROGRAM, &files.config());
-    let mut stranger = Client::connect(STRANGER, agent.address());
+    let mut stranger = Client::connect(STRANGER, agent.first_listener_address());
     assert_eq!(stranger.ask(&format_get(PROJECT_ID)).body, PROJECT);
     let kube_env = "/computeMetadata/v1/instance/attributes/kube-env";
     assert_eq!(stranger.ask(&format_get(kube_env)).status_and_refusal_code(), (403, "concealed"));

@@ -10,7 +10,7 @@ use seawall_emulator::faults::Faults;
 use seawall_emulator::google::GoogleEndpoint;
 
 use crate::support::client::{Client, ConnectionEnd, format_get};
-use crate::support::until_true;
+use crate::support::wait_until_true;
 use crate::support::world::{CART, MALLORY, PAY, PROJECT, PROJECT_ID, Plan, STRANGER, TOKEN, World};
 
 /// A request that stays under way until the test is over.
@@ -26,7 +26,7 @@ fn a_head_that_does_not_end_is_closed_after_the_header_timeout() {
     });
     assert_eq!(clients.each_mut().map(Client::wait_for_end), [ConnectionEnd::Closed; 3]);
     // They are counted just after they were closed.
-    until_true("three to be counted", || world.metric("seawall_connections_timed_out_total") == 3.0);
+    wait_until_true("three to be counted", || world.metric("seawall_connections_timed_out_total") == 3.0);
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_byte_now_and_then_does_not_prolong_the_header_timeout() {
     let world = World::start(&Plan::federate().limits("headerTimeout: 300ms"));
     let mut client = world.client(&CART);
     client.write_bytes("GET / HTTP/1.1\r\nX: ");
-    until_true("the connection to be closed", || client.stream.write_all(b"x").is_err());
+    wait_until_true("the connection to be closed", || client.stream.write_all(b"x").is_err());
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn at_the_cap_of_all_newcomers_are_guests_whoever_they_are() {
     assert_eq!(world.ask(&MALLORY, PROJECT_ID).header("connection"), "close");
     assert_eq!(world.ask(&MALLORY, HELD).status_and_refusal_code(), (503, "too_many_connections"));
     assert_eq!(cart.ask(&format_get(PROJECT_ID)).status, 200);
-    assert!(pay.is_quiet());
+    assert!(pay.is_open_without_unread_bytes());
 }
 
 /// An agent that closes a connection with an unread request resets it, and the reset can overtake the answer.
@@ -175,7 +175,7 @@ fn the_answer_to_a_guest_is_not_followed_by_a_reset() {
 #[test]
 fn strangers_are_capped_as_pods_are() {
     let world = World::start(&Plan::federate().threads("1").limits("connections: 8, connectionsPerPod: 2"));
-    let mut strangers = [(); 4].map(|()| Client::connect(STRANGER, world.agent.address()));
+    let mut strangers = [(); 4].map(|()| Client::connect(STRANGER, world.agent.first_listener_address()));
     let kept = strangers.each_mut().map(|client| {
         let answer = client.ask(&format_get(PROJECT_ID));
         assert_eq!(answer.status, 403);
@@ -219,11 +219,11 @@ fn what_breaks_off_leaves_nothing_behind() {
         }
     }
     // The kernel itself drops a connection that is reset before its client has sent a byte.
-    until_true("every other connection to be accepted", || {
+    wait_until_true("every other connection to be accepted", || {
         world.metric("seawall_connections_accepted_total") == 13.0
     });
     for gauge in ["seawall_connections_open", "seawall_long_polls_open"] {
-        until_true("nothing to be left", || world.metric(gauge) == 0.0);
+        wait_until_true("nothing to be left", || world.metric(gauge) == 0.0);
     }
     assert_eq!(world.debug(&CART)["open_connections"], 0);
 }

@@ -80,7 +80,7 @@ fn an_unknown_address_is_refused_everything_that_says_anything() {
     let world = World::start(&Plan::federate());
     // Warm first: what is in memory must not be for the asking.
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
-    let mut stranger = Client::connect(STRANGER, world.agent.address());
+    let mut stranger = Client::connect(STRANGER, world.agent.first_listener_address());
     let identity = identity("https://shop.example");
     for path in [PROJECT_ID, TOKEN, &identity, "/computeMetadata/v1/?recursive=true"] {
         for _ in 0..2 {
@@ -99,7 +99,7 @@ fn an_unknown_address_is_refused_everything_that_says_anything() {
 #[test]
 fn an_unknown_address_is_told_that_this_is_a_metadata_server_and_nothing_of_it() {
     let world = World::start(&Plan::federate());
-    let mut stranger = Client::connect(STRANGER, world.agent.address());
+    let mut stranger = Client::connect(STRANGER, world.agent.first_listener_address());
     for path in ["/", "/computeMetadata/", "/computeMetadata/v1/", "/computeMetadata/v1/instance/"] {
         let answer = stranger.ask(&format_get(path));
         assert_eq!((answer.status, answer.header("metadata-flavor")), (200, "Google"), "{path}: {answer:?}");

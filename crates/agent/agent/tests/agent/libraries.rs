@@ -18,7 +18,7 @@ use crate::support::{PROGRAM, ip};
 
 use crate::support::client_library::google::{GOOGLE_LIBRARIES, ID_TOKEN_AUDIENCE};
 use crate::support::client_library::{
-    ClientLibrary, LibraryRun, ProgramLocation, ResolverFiles, assert_no_complaints, start_all,
+    ClientLibrary, LibraryRun, ProgramLocation, ResolverFiles, assert_all_ok, start_all,
 };
 
 const HOUR: u64 = 3600;
@@ -56,7 +56,7 @@ impl Scene {
         let here = |program: &str| Command::new(program);
         let place = match self.ground {
             Ground::Sealed => ProgramLocation::Network(&here, &[]),
-            _ => ProgramLocation::EnvironmentVariables(agent.address()),
+            _ => ProgramLocation::EnvironmentVariables(agent.first_listener_address()),
         };
         start_all(&GOOGLE_LIBRARIES, &self.names, place, steps)
     }
@@ -64,7 +64,7 @@ impl Scene {
 
 /// That an access token is that of this pod's account, and valid.
 fn check_token(cloud: &Cloud, run: &LibraryRun) -> Result<(), String> {
-    let token = run.value(run.library.credentials_step)?;
+    let token = run.value_of_step(run.library.credentials_step)?;
     let token = cloud.read_access_token(token).ok_or_else(|| format!("{}: {token}", run.library.name))?;
     assert_eq!((token.account.as_deref(), token.sub), (HERE.email, HERE.subject()));
     Ok(())
@@ -73,7 +73,7 @@ fn check_token(cloud: &Cloud, run: &LibraryRun) -> Result<(), String> {
 /// That everything else that a library was asked for is what this node and pod have.
 fn check_answers(cloud: &Cloud, run: &LibraryRun) -> Result<(), String> {
     for step in run.library.other_steps {
-        let value = run.value(step)?;
+        let value = run.value_of_step(step)?;
         let expected = match step.split('=').next().unwrap() {
             "project" => PROJECT,
             // Go's library takes the last word of it.
@@ -121,7 +121,7 @@ fn every_library_finds_the_node_and_both_tokens() {
     runs.iter_mut().for_each(LibraryRun::wait_for_success);
     let checks =
         runs.iter().flat_map(|run| [check_token(&world.cloud, run), check_answers(&world.cloud, run)]);
-    assert_no_complaints(checks);
+    assert_all_ok(checks);
 }
 
 /// A probe that is refused hides why: a library that takes the agent for no metadata server says that it found no credentials.
@@ -133,9 +133,9 @@ fn every_library_says_that_no_pod_is_known_at_its_address() {
     }
     let world = World::start(&plan(ground, vec![CART]));
     let scene = Scene::new(ground, &world.files);
-    let mut runs = scene.start_all(&world.agent, ClientLibrary::first_steps);
+    let mut runs = scene.start_all(&world.agent, ClientLibrary::steps_up_to_credentials);
     runs.iter_mut().for_each(LibraryRun::wait_for_success);
-    assert_no_complaints(runs.iter().map(|run| {
+    assert_all_ok(runs.iter().map(|run| {
         run.check_error_contains(
             run.library.credentials_step,
             "The agent knows no pod with this source address",
@@ -168,7 +168,7 @@ fn cold_start(scene: &Scene, agent: &Agent, bring_back: impl FnOnce() -> Cloud) 
     let recovered = runs.iter().map(|run| check_token(&cloud, run));
     // Shown when the test fails, and by --nocapture.
     runs.iter().for_each(|run| eprintln!("{}", run.summary()));
-    assert_no_complaints(refused.into_iter().chain(recovered));
+    assert_all_ok(refused.into_iter().chain(recovered));
 }
 
 /// The cold start with a cloud that is there and does not do its work.

@@ -16,7 +16,7 @@ use crate::support::client::{self, Client, ConnectionEnd, format_get};
 use crate::support::namespace::{self, Ground};
 use crate::support::process::{Agent, run};
 use crate::support::world::{CART, PAY, PROJECT, PROJECT_ID, Plan, TOKEN, World};
-use crate::support::{PROGRAM, ip, until, until_true};
+use crate::support::{PROGRAM, ip, wait_until_some, wait_until_true};
 
 /// What Kubernetes' shortest grace periods leave; the agent promises to be gone within it.
 const GRACE: Duration = Duration::from_secs(5);
@@ -33,8 +33,8 @@ fn hanging() -> Faults {
 fn cold(world: &World) -> Client {
     let mut client = world.client(&CART);
     client.write_bytes(format_get(TOKEN));
-    until_true("the exchange to be under way", || {
-        world.cloud.counts(GoogleEndpoint::Exchange).in_flight == 1
+    wait_until_true("the exchange to be under way", || {
+        world.cloud.endpoint_request_counts(GoogleEndpoint::Exchange).in_flight == 1
     });
     client
 }
@@ -57,9 +57,12 @@ fn a_signal_drains_and_ends_in_order() {
         assert_eq!(cold.wait_for_end(), ConnectionEnd::Closed);
         assert_eq!(world.agent.wait_for_exit().code(), Some(0));
         assert!(clock.now().since(asked) < GRACE);
-        assert!(Client::try_connect(CART.at, world.agent.address()).is_err(), "nobody listens");
+        assert!(
+            Client::try_connect(CART.at, world.agent.first_listener_address()).is_err(),
+            "nobody listens"
+        );
         // The process is gone, but who reads its log may still be at the lines before.
-        until_true("its last line", || world.agent.log_lines_with_message("stopped").len() == 1);
+        wait_until_true("its last line", || world.agent.log_lines_with_message("stopped").len() == 1);
     }
 }
 
@@ -96,7 +99,7 @@ fn idle_connections_are_closed_while_others_are_still_under_way() {
     assert_eq!(idle.ask(&format_get(PROJECT_ID)).status, 200);
     let mut half = world.client(&CART);
     half.write_bytes("GET / HT");
-    until_true("both to be there", || world.metric("seawall_connections_open") >= 2.0);
+    wait_until_true("both to be there", || world.metric("seawall_connections_open") >= 2.0);
     let clock = Clock::system();
     let asked = clock.now();
     world.agent.signal(Signal::TERM);
@@ -110,15 +113,15 @@ fn idle_connections_are_closed_while_others_are_still_under_way() {
 #[test]
 fn a_connection_that_has_its_last_answer_does_not_prolong_the_drain() {
     let mut world = World::start(&Plan::conceal());
-    world.cloud.set_attribute("long", &"x".repeat(300 << 10));
+    world.cloud.set_instance_attribute("long", &"x".repeat(300 << 10));
     let mut client = world.client(&CART);
     client.write_bytes(format_get("/computeMetadata/v1/instance/attributes/long"));
     // It is on its way, and its head said that the connection is kept.
-    until_true("the answer to begin", || client.stream.peek(&mut [0]).is_ok_and(|n| n > 0));
+    wait_until_true("the answer to begin", || client.stream.peek(&mut [0]).is_ok_and(|n| n > 0));
     let clock = Clock::system();
     let asked = clock.now();
     world.agent.signal(Signal::TERM);
-    until_true("the drain to begin", || !world.agent.log_lines_with_message("stopping").is_empty());
+    wait_until_true("the drain to begin", || !world.agent.log_lines_with_message("stopping").is_empty());
     assert_eq!(client.receive_answer().body.len(), 300 << 10);
     assert_eq!(client.wait_for_end(), ConnectionEnd::Closed);
     assert_eq!(world.agent.wait_for_exit().code(), Some(0));
@@ -141,7 +144,7 @@ fn what_does_not_finish_is_cut_within_the_grace_period() {
     // A head under way is not idle, and this one never ends.
     let mut head = world.client(&CART);
     head.write_bytes("GET / HT");
-    until_true("the connection to be accepted", || world.metric("seawall_connections_open") >= 1.0);
+    wait_until_true("the connection to be accepted", || world.metric("seawall_connections_open") >= 1.0);
     let clock = Clock::system();
     let asked = clock.now();
     assert_eq!(world.agent.stop().code(), Some(0));
@@ -155,7 +158,7 @@ fn a_second_signal_does_not_wait_for_the_drain() {
     let _cold = cold(&world);
     let clock = Clock::system();
     world.agent.signal(Signal::TERM);
-    until_true("the drain to begin", || !world.agent.log_lines_with_message("stopping").is_empty());
+    wait_until_true("the drain to begin", || !world.agent.log_lines_with_message("stopping").is_empty());
     let again = clock.now();
     world.agent.signal(Signal::TERM);
     assert_eq!(world.agent.wait_for_exit().code(), Some(1));
@@ -166,7 +169,7 @@ fn a_second_signal_does_not_wait_for_the_drain() {
 #[test]
 fn killed_and_started_again_it_serves_within_a_second() {
     let mut world = World::start(&Plan::federate());
-    let address = world.agent.address();
+    let address = world.agent.first_listener_address();
     let plan = Plan { listen: vec![address], ..Plan::federate() };
     world.files.write("agent.yaml", &plan.yaml(world.cloud.address()));
     let clock = Clock::system();
@@ -189,7 +192,7 @@ fn killed_and_started_again_it_serves_within_a_second() {
 fn no_thread_has_privileges_or_can_gain_any_or_make_calls_that_agents_do_not() {
     let world = World::start(&Plan::federate().threads("2"));
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
-    let threads = world.agent.threads();
+    let threads = world.agent.thread_names_and_statuses();
     assert!(threads.len() >= 3, "control and two traffic threads: {threads:?}");
     const NONE_INHERITABLE: &str = "CapInh:\t0000000000000000";
     const NONE_PERMITTED: &str = "CapPrm:\t0000000000000000";
@@ -208,19 +211,19 @@ fn an_agent_whose_log_nobody_reads_any_more_goes_on() {
     let mut child =
         crate::support::process::command(PROGRAM, &["--config", world.files.config().to_str().unwrap()]);
     let mut agent = Agent::wait_until_serving(child.stderr(Stdio::piped()).spawn().unwrap());
-    let address = agent.address();
+    let address = agent.first_listener_address();
     // Each fetch is a log line: the last one that is read, and the first one that is not.
     agent.close_log_pipe(|| assert_eq!(client::ask(CART.at, address, TOKEN).status, 200));
     assert_eq!(client::ask(PAY.at, address, TOKEN).status, 200);
     world.cloud.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
     let path = crate::support::world::token_for("devstorage.read_only");
     assert_eq!(
-        client::ask(CART.at, agent.address(), &path).status_and_refusal_code(),
+        client::ask(CART.at, agent.first_listener_address(), &path).status_and_refusal_code(),
         (503, "upstream_unavailable")
     );
     world.cloud.set_faults(&Faults::default());
-    until_true("recovery", || client::ask(CART.at, agent.address(), &path).status == 200);
-    assert_eq!(client::ask(ip(1), agent.admin, "/healthz").status, 200);
+    wait_until_true("recovery", || client::ask(CART.at, agent.first_listener_address(), &path).status == 200);
+    assert_eq!(client::ask(ip(1), agent.admin_address, "/healthz").status, 200);
     assert_eq!(agent.stop().code(), Some(0));
 }
 
@@ -250,7 +253,7 @@ fn with_stalled_log(world: &World) -> (Agent, ChildStderr) {
 
 /// Lines lost, as the agent's metrics have it.
 fn lost(agent: &Agent) -> u64 {
-    let metrics = client::ask(ip(1), agent.admin, "/metrics").body;
+    let metrics = client::ask(ip(1), agent.admin_address, "/metrics").body;
     let line = metrics.lines().find_map(|line| line.strip_prefix("seawall_log_lines_dropped_total "));
     line.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
 }
@@ -261,14 +264,14 @@ fn a_log_reader_that_stalls_costs_log_lines_and_nothing_else() {
     let world = World::start(&Plan::federate());
     let (mut agent, mut stderr) = with_stalled_log(&world);
     // Each ignored signal is a line.
-    until_true("lines to be lost", || {
+    wait_until_true("lines to be lost", || {
         for signal in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::QUIT] {
             agent.signal(signal);
         }
         lost(&agent) > 0
     });
-    assert_eq!(client::ask(CART.at, agent.address(), TOKEN).status, 200);
-    assert_eq!(client::ask(ip(1), agent.admin, "/readyz").status, 200);
+    assert_eq!(client::ask(CART.at, agent.first_listener_address(), TOKEN).status, 200);
+    assert_eq!(client::ask(ip(1), agent.admin_address, "/readyz").status, 200);
     // Somebody reads again, and is told.
     let before = lost(&agent);
     let mut log = String::new();
@@ -288,7 +291,7 @@ fn a_log_reader_that_stalls_costs_log_lines_and_nothing_else() {
 fn nobody_who_does_not_read_keeps_the_agent_from_its_end() {
     let world = World::start(&Plan::federate());
     let (mut agent, _stderr) = with_stalled_log(&world);
-    until_true("lines to be lost", || {
+    wait_until_true("lines to be lost", || {
         agent.signal(Signal::HUP);
         agent.signal(Signal::QUIT);
         lost(&agent) > 0
@@ -302,7 +305,7 @@ fn nobody_who_does_not_read_keeps_the_agent_from_its_end() {
     let (_reader, writer) = full();
     let mut check = crate::support::process::command(PROGRAM, &["check", "--config", "/nowhere/agent.yaml"]);
     let mut check = check.stderr(writer).spawn().unwrap();
-    let ended = until("the complaint to be given up", || check.try_wait().unwrap());
+    let ended = wait_until_some("the complaint to be given up", || check.try_wait().unwrap());
     assert_eq!(ended.code(), Some(1));
 }
 
@@ -312,7 +315,7 @@ fn signals_that_ask_for_no_end_are_named_and_ignored() {
     let mut world = World::start(&Plan::federate());
     for (signal, name) in [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2"), (Signal::QUIT, "SIGQUIT")] {
         world.agent.signal(signal);
-        until_true(name, || world.agent.log().contains(name));
+        wait_until_true(name, || world.agent.log().contains(name));
     }
     world.agent.signal(Signal::PIPE);
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
@@ -327,11 +330,15 @@ fn a_soft_limit_on_descriptors_is_no_limit_on_connections() {
     shell.args(["-c", "ulimit -Sn 64 && exec \"$0\" --config \"$1\"", env!("CARGO_BIN_EXE_seawall-agent")]);
     let shell = shell.arg(world.files.config()).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let agent = Agent::wait_until_serving(shell);
-    let mut clients: Vec<_> = (0..200).map(|_| Client::connect(CART.at, agent.address())).collect();
+    let mut clients: Vec<_> =
+        (0..200).map(|_| Client::connect(CART.at, agent.first_listener_address())).collect();
     for client in &mut clients {
         assert_eq!(client.ask(&format_get(PROJECT_ID)).body, PROJECT);
     }
-    assert!(clients.iter().all(Client::is_quiet), "none was closed to make room for another");
+    assert!(
+        clients.iter().all(Client::is_open_without_unread_bytes),
+        "none was closed to make room for another"
+    );
 }
 
 /// It was said at the level of `debug` alone.
@@ -345,7 +352,7 @@ fn that_connections_cannot_be_accepted_is_a_warning() {
     prlimit(pid, Resource::Nofile, few).unwrap();
     let mut waiting = world.client(&CART);
     waiting.write_bytes("G");
-    until_true("the warning", || world.agent.log().contains("cannot accept connections"));
+    wait_until_true("the warning", || world.agent.log().contains("cannot accept connections"));
 }
 
 /// The end of a runtime waits for its blocking threads, and a name look-up is one.
@@ -367,10 +374,10 @@ fn a_name_look_up_that_hangs_does_not_delay_the_end() {
     // resolv.conf(5): one look-up takes a minute.
     child.env("RES_OPTIONS", "timeout:30 attempts:2").stderr(Stdio::piped());
     let mut agent = Agent::wait_until_serving(child.spawn().unwrap());
-    let mut client = Client::connect(CART.at, agent.address());
+    let mut client = Client::connect(CART.at, agent.first_listener_address());
     client.write_bytes(format_get(TOKEN));
-    until("the look-up to hang", || {
-        agent.threads().iter().any(|(name, _)| name.starts_with("tokio")).then_some(())
+    wait_until_some("the look-up to hang", || {
+        agent.thread_names_and_statuses().iter().any(|(name, _)| name.starts_with("tokio")).then_some(())
     });
     let clock = Clock::system();
     let asked = clock.now();
@@ -433,7 +440,7 @@ fn two_agents_share_an_admin_address_in_turn_and_each_is_asked_at_its_own_file()
         0
     );
     first.stop();
-    until_true("the next agent to have the address", || {
+    wait_until_true("the next agent to have the address", || {
         second.log_lines_with_message("the admin address is free; the agent serves there now").len() == 1
     });
     assert_eq!(readyz(), 200);

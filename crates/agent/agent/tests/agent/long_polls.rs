@@ -7,7 +7,7 @@ use seawall_emulator::faults::Faults;
 use seawall_emulator::google::GoogleEndpoint;
 
 use crate::support::client::{ConnectionEnd, format_get};
-use crate::support::until_true;
+use crate::support::wait_until_true;
 use crate::support::world::{CART, PAY, Plan, TOKEN, World};
 
 const ZONE: &str = "/computeMetadata/v1/instance/zone";
@@ -49,7 +49,7 @@ fn with_another_tag_it_returns_at_once() {
 #[test]
 fn on_a_token_it_returns_with_the_next_one() {
     let world = World::start(&Plan::federate());
-    world.cloud.set_token_lifetime(Duration::from_secs(4));
+    world.cloud.set_max_token_lifetime(Duration::from_secs(4));
     let first = world.client(&CART).ask(&wait(TOKEN, "&timeout_sec=300&last_etag=NONE"));
     let tag = first.header("etag");
     let next = world.client(&CART).ask(&wait(TOKEN, &format!("&timeout_sec=300&last_etag={tag}")));
@@ -61,9 +61,9 @@ fn on_a_token_it_returns_with_the_next_one() {
 #[test]
 fn on_a_cold_token_it_returns_with_the_next_one_too() {
     let world = World::start(&Plan::federate());
-    world.cloud.set_token_lifetime(Duration::from_secs(4));
+    world.cloud.set_max_token_lifetime(Duration::from_secs(4));
     let answer = world.client(&CART).ask(&wait(TOKEN, "&timeout_sec=300"));
-    assert!(world.cloud.counts(GoogleEndpoint::AccessToken).answered >= 2);
+    assert!(world.cloud.endpoint_request_counts(GoogleEndpoint::AccessToken).answered >= 2);
     assert!(world.cloud.read_access_token(&answer.token()).is_some());
 }
 
@@ -71,7 +71,7 @@ fn on_a_cold_token_it_returns_with_the_next_one_too() {
 #[test]
 fn at_its_timeout_it_does_not_return_a_token_that_has_expired_meanwhile() {
     let world = World::start(&Plan::federate());
-    world.cloud.set_token_lifetime(Duration::from_secs(4));
+    world.cloud.set_max_token_lifetime(Duration::from_secs(4));
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
     world.cloud.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
     let answer = world.client(&CART).ask(&wait(TOKEN, "&timeout_sec=6"));
@@ -87,7 +87,7 @@ fn a_client_that_hangs_up_frees_its_place() {
         (503, "too_many_long_polls")
     );
     drop(gone);
-    until_true("the place to be free", || world.metric("seawall_long_polls_open") == 0.0);
+    wait_until_true("the place to be free", || world.metric("seawall_long_polls_open") == 0.0);
     assert_eq!(world.client(&CART).ask(&wait(ZONE, "&timeout_sec=1")).status, 200);
 }
 
@@ -102,7 +102,7 @@ fn a_client_that_has_begun_its_next_request_frees_its_place_too() {
         (503, "too_many_long_polls")
     );
     drop(gone);
-    until_true("the place to be free", || world.metric("seawall_long_polls_open") == 0.0);
+    wait_until_true("the place to be free", || world.metric("seawall_long_polls_open") == 0.0);
 }
 
 /// A byte that is not the end must not lose what stands behind it.

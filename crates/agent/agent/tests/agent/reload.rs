@@ -14,7 +14,7 @@ use super::support::world::{
     CART, DIRECT, Files, MALLORY, PAY, PODS, PROJECT, PROJECT_ID, Plan, Pod, TOKEN, World, identity,
     token_for,
 };
-use super::support::{PROGRAM, ip, until_true};
+use super::support::{PROGRAM, ip, wait_until_true};
 
 const APPLIED: &str = "seawall_config_reloads_total{outcome=\"applied\"}";
 const INVALID: &str = "seawall_config_reloads_total{outcome=\"invalid\"}";
@@ -39,7 +39,7 @@ impl World {
         let before = self.metric(APPLIED);
         self.edit(edit);
         self.agent.signal(Signal::HUP);
-        until_true("the configuration to be in force", || self.metric(APPLIED) > before);
+        wait_until_true("the configuration to be in force", || self.metric(APPLIED) > before);
     }
 
     /// Whose a token is: the subject that was exchanged for it, or the node's own account.
@@ -84,7 +84,7 @@ fn what_the_exchange_does_not_hang_on_costs_no_call_and_ends_no_connection() {
     let said = |level: &str| world.agent.log().matches(&format!("\"level\":\"{level}\"")).count();
     let infos = said("INFO");
     world.agent.signal(Signal::USR1);
-    until_true("a warning", || said("WARN") > 0);
+    wait_until_true("a warning", || said("WARN") > 0);
     assert_eq!(said("INFO"), infos, "what is heard is less by now");
 }
 
@@ -157,7 +157,7 @@ fn an_exchange_that_gives_nothing_is_in_force_all_the_same_and_holds_nobody_up()
     assert_eq!(kept.ask(&format_get(TOKEN)).status_and_refusal_code(), (503, "upstream_unavailable"));
     assert_eq!(kept.ask(&format_get(PROJECT_ID)).body, PROJECT);
     world.reload(|text| text.replace(&nobody.to_string(), &world.cloud.address().to_string()));
-    until_true("tokens again", || kept.ask(&format_get(TOKEN)).status == 200);
+    wait_until_true("tokens again", || kept.ask(&format_get(TOKEN)).status == 200);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn under_load_no_request_fails_and_no_connection_ends_whatever_is_reloaded() {
             .collect();
         let more = |by: u64| {
             let before = count.load(Ordering::Relaxed);
-            until_true("requests to be answered", || {
+            wait_until_true("requests to be answered", || {
                 assert!(asking.iter().all(|one| !one.is_finished()), "one failed");
                 count.load(Ordering::Relaxed) >= before + by
             });
@@ -251,7 +251,7 @@ fn a_bad_file_keeps_the_one_in_force_and_says_so_once_where_people_look() {
         )
     };
     // Lines are written by a thread of their own.
-    until_true("it is refused", || world.metric(INVALID) == 1.0 && !lines().is_empty());
+    wait_until_true("it is refused", || world.metric(INVALID) == 1.0 && !lines().is_empty());
     let said = lines()[0]["fields"]["reason"].as_str().unwrap().to_owned();
     let check = run(PROGRAM, &["check", "--config", world.files.config().to_str().unwrap()]);
     let checked = String::from_utf8(check.stderr).unwrap();
@@ -273,7 +273,7 @@ fn a_bad_file_keeps_the_one_in_force_and_says_so_once_where_people_look() {
     // Written again with the same content: nobody hears of it again.
     world.files.write("agent.yaml", &bad);
     world.files.write("agent.yaml", &good);
-    until_true("it is good again", || world.metric(SUCCESSFUL) == 1.0);
+    wait_until_true("it is good again", || world.metric(SUCCESSFUL) == 1.0);
     assert_eq!((world.metric(INVALID), world.metric(APPLIED), lines().len()), (1.0, 0.0, 1));
     assert!(!world.admin("/readyz").body.contains("refused"));
 }
@@ -281,7 +281,7 @@ fn a_bad_file_keeps_the_one_in_force_and_says_so_once_where_people_look() {
 #[test]
 fn probe_and_status_find_the_agent_by_a_file_that_it_refuses() {
     let world = World::start(&Plan::federate());
-    let admin = world.agent.admin;
+    let admin = world.agent.admin_address;
     let file = |more: &str| world.files.write("other.yaml", &format!("admin: \"{admin}\"\n{more}"));
     file("listen: [here]\nnonsense: 1\n");
     let path = world.files.path("other.yaml");
@@ -299,7 +299,7 @@ fn what_needs_a_restart_is_named_and_nothing_of_its_file_is_in_force() {
         with_passthrough(&text, "shop/cart").replace("threads: auto", "threads: 2") + "adminSocket: a\n"
     });
     world.agent.signal(Signal::HUP);
-    until_true("it is refused", || {
+    wait_until_true("it is refused", || {
         world.metric("seawall_config_reloads_total{outcome=\"needs_restart\"}") == 1.0
     });
     let told = world.admin("/debug/pods").json()["configuration"]["refused"]["reason"].to_string();
@@ -322,17 +322,23 @@ fn a_change_is_noticed_however_the_file_is_changed() {
     symlink("..v1", files.path("..data")).unwrap();
     symlink("..data/mounted.yaml", files.path("mounted.yaml")).unwrap();
     let agent = Agent::start(PROGRAM, &files.path("mounted.yaml"));
-    let zone =
-        || super::support::client::ask(CART.at, agent.address(), "/computeMetadata/v1/instance/zone").body;
+    let zone = || {
+        super::support::client::ask(
+            CART.at,
+            agent.first_listener_address(),
+            "/computeMetadata/v1/instance/zone",
+        )
+        .body
+    };
     assert!(zone().ends_with("west1-b"));
     symlink("..v2", files.path("..tmp")).unwrap();
     std::fs::rename(files.path("..tmp"), files.path("..data")).unwrap();
-    until_true("the swapped link", || zone().ends_with("west1-c"));
+    wait_until_true("the swapped link", || zone().ends_with("west1-c"));
     files.write("new.yaml", &text.replace("west1-b", "west1-d"));
     std::fs::rename(files.path("new.yaml"), files.path("mounted.yaml")).unwrap();
-    until_true("the renamed file", || zone().ends_with("west1-d"));
+    wait_until_true("the renamed file", || zone().ends_with("west1-d"));
     files.write("mounted.yaml", &text);
-    until_true("the file that was written over", || zone().ends_with("west1-b"));
+    wait_until_true("the file that was written over", || zone().ends_with("west1-b"));
 }
 
 #[test]
@@ -358,7 +364,7 @@ fn of_two_changes_in_a_row_the_last_one_is_in_force() {
         world.agent.signal(Signal::HUP);
     }
     let zone = || world.ask(&CART, "/computeMetadata/v1/instance/zone").body;
-    until_true("the last one", || zone().ends_with("west1-e"));
+    wait_until_true("the last one", || zone().ends_with("west1-e"));
 }
 
 /// What is made for each configuration ends with it.
@@ -369,7 +375,7 @@ fn a_hundred_reloads_leave_nothing_behind() {
     // What could not be fetched ahead in time, on a busy machine, is asked for again.
     let mut all_ask = || {
         for client in &mut kept {
-            until_true("a token", || client.ask(&format_get(TOKEN)).status == 200);
+            wait_until_true("a token", || client.ask(&format_get(TOKEN)).status == 200);
         }
     };
     let mut reload = |times: usize| {
@@ -405,7 +411,7 @@ fn a_full_nodes_credentials_fit_twice() {
     let plan = Plan { pods: (0..110).map(pod).collect(), ..Plan::federate() };
     let world = World::start(&plan);
     let all_have = |what: &str| {
-        plan.pods.iter().for_each(|pod| until_true(what, || world.ask(pod, TOKEN).status == 200));
+        plan.pods.iter().for_each(|pod| wait_until_true(what, || world.ask(pod, TOKEN).status == 200));
     };
     all_have("a token");
     let before = world.agent.proc_status_kib("VmHWM");
@@ -422,19 +428,19 @@ fn a_full_nodes_credentials_fit_twice() {
 fn session_tokens_outlive_a_reload_and_roles_that_it_takes_away_do_not() {
     let world = aws::World::start("", "");
     let shown = format!("X-aws-ec2-metadata-token: {}\r\n", world.session_token(&aws::DEFAULT));
-    let mut kept = Client::connect(aws::DEFAULT.at, world.agent.listeners[0]);
+    let mut kept = Client::connect(aws::DEFAULT.at, world.agent.listener_addresses[0]);
     let listing = aws::head("GET", aws::ROLES, "169.254.169.254", &shown);
     world.document(&aws::DEFAULT);
     assert_eq!(kept.ask(&listing).body, "plain");
     let document = aws::head("GET", &format!("{}plain", aws::ROLES), "169.254.169.254", &shown);
     let first = kept.ask(&document);
     assert_eq!((first.status, kept.ask(&document).body), (200, first.body.clone()));
-    let calls = || world.aws.counts(AwsEndpoint::AssumeRole).calls;
+    let calls = || world.aws.endpoint_request_counts(AwsEndpoint::AssumeRole).calls;
     let reload = |number: u32, edit: &dyn Fn(String) -> String| {
         world.edit(edit);
         world.agent.signal(Signal::HUP);
         let sample = format!("{APPLIED} {number}");
-        until_true("it is in force", || world.admin("/metrics").body.lines().any(|line| line == sample));
+        wait_until_true("it is in force", || world.admin("/metrics").body.lines().any(|line| line == sample));
     };
     reload(1, &|text| text.replace("plain: plain", "plain: first"));
     let fetched = calls();

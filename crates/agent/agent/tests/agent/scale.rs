@@ -5,7 +5,7 @@ use std::time::Duration;
 use seawall_emulator::faults::Faults;
 
 use crate::support::client::{Client, ConnectionEnd, format_get};
-use crate::support::until_true;
+use crate::support::wait_until_true;
 use crate::support::world::{CART, DIRECT, MALLORY, PAY, PROJECT, PROJECT_ID, Plan, TOKEN, World};
 
 #[test]
@@ -35,13 +35,13 @@ fn heads_in_part_cost_a_bounded_amount_and_trouble_nobody_else() {
     let half = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(15 * 1024));
     let mut hostile: Vec<_> = (0..1000).map(|_| world.client(&MALLORY)).collect();
     hostile.iter_mut().for_each(|client| client.write_bytes(&half));
-    until_true("what is too much to be refused", || {
+    wait_until_true("what is too much to be refused", || {
         world.metric("seawall_requests_total{cloud=\"none\",route=\"refused\",status=\"5xx\"}") > 500.0
     });
     let cost = world.agent.resident_kib().saturating_sub(before);
     assert!(cost < 8 * 1024, "{cost} KiB");
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
-    let refused = hostile.iter_mut().find(|client| !client.is_quiet()).unwrap();
+    let refused = hostile.iter_mut().find(|client| !client.is_open_without_unread_bytes()).unwrap();
     assert_eq!(refused.receive_answer().status_and_refusal_code(), (503, "too_many_incomplete_requests"));
     assert_eq!(refused.wait_for_end(), ConnectionEnd::Closed);
 }
@@ -61,8 +61,8 @@ fn two_thousand_idle_connections_cost_less_than_eight_mebibytes() {
     for client in &mut clients {
         assert_eq!(client.ask(&format_get(PROJECT_ID)).body, PROJECT);
     }
-    until_true("all to be counted", || world.metric("seawall_connections_open") >= 2000.0);
+    wait_until_true("all to be counted", || world.metric("seawall_connections_open") >= 2000.0);
     let cost = world.agent.resident_kib().saturating_sub(before);
     assert!(cost < 8 * 1024, "{cost} KiB");
-    assert!(clients.iter().all(Client::is_quiet), "none was closed");
+    assert!(clients.iter().all(Client::is_open_without_unread_bytes), "none was closed");
 }

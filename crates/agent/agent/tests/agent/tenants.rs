@@ -11,7 +11,7 @@ use crate::support::process::{self, Agent};
 use crate::support::world::{
     CART, DIRECT, Files, MALLORY, PAY, PROJECT, PROJECT_ID, Plan, STRANGER, TOKEN, World,
 };
-use crate::support::{PROGRAM, until_true};
+use crate::support::{PROGRAM, wait_until_true};
 
 /// An agent in `conceal` before a server that is played by the test.
 struct Concealed {
@@ -42,7 +42,7 @@ impl Concealed {
     }
 
     fn client(&self, from: std::net::Ipv4Addr) -> Client {
-        Client::connect(from, self.agent.address())
+        Client::connect(from, self.agent.first_listener_address())
     }
 }
 
@@ -65,7 +65,7 @@ fn pipelines_are_answered_in_turns_with_everybody_else() {
     for hostile in [MALLORY.at, STRANGER] {
         let world = World::start(&Plan::federate().threads("1"));
         assert_eq!(world.ask(&CART, TOKEN).status, 200);
-        let address = world.agent.address();
+        let address = world.agent.first_listener_address();
         // While it stands still all come; the one that matters comes last.
         world.agent.signal(Signal::STOP);
         let mut storm: Vec<_> = (0..48)
@@ -256,16 +256,16 @@ fn what_one_pod_makes_the_agent_hold_leaves_room_for_anothers_half_head() {
     // First the large ones, then the gaps.
     let (large, small) = storm.split_at_mut(600);
     large.iter_mut().for_each(|client| client.write_bytes(half(15 * 1024)));
-    until_true("what is too much to be refused", || refused() > 50.0);
+    wait_until_true("what is too much to be refused", || refused() > 50.0);
     small.iter_mut().for_each(|client| client.write_bytes(half(100)));
-    until_true("what is too much to be refused", || refused() > 100.0);
+    wait_until_true("what is too much to be refused", || refused() > 100.0);
     let whole = format_get(&format!("{PROJECT_ID}?x={}", "x".repeat(400)));
     let (start, end) = whole.split_at(400);
     for _ in 0..20 {
         let mut client = world.client(&PAY);
         client.write_bytes(start);
         // Until the first part has been read; were it refused, the answer would come now.
-        until_true("the part to be read", || world.metric("seawall_connections_open") > 0.0);
+        wait_until_true("the part to be read", || world.metric("seawall_connections_open") > 0.0);
         client.write_bytes(end);
         assert_eq!(client.receive_answer().body, PROJECT);
     }
@@ -309,7 +309,8 @@ fn with_few_open_files() -> (World, Agent) {
 }
 
 fn accept_errors(agent: &Agent) -> String {
-    let metrics = Client::connect(crate::support::ip(1), agent.admin).ask(&format_get("/metrics")).body;
+    let metrics =
+        Client::connect(crate::support::ip(1), agent.admin_address).ask(&format_get("/metrics")).body;
     let sample = "seawall_connections_accept_errors_total ";
     metrics.lines().find_map(|line| line.strip_prefix(sample)).unwrap().to_owned()
 }
@@ -334,9 +335,13 @@ fn few_open_files_are_shared_as_memory_is() {
     let (_world, agent) = with_few_open_files();
     let most = agent.log_lines_with_message("serving")[0]["fields"]["connections"].as_u64().unwrap();
     assert!((32..256).contains(&most), "{most}");
-    let _storm: Vec<_> = (0..600).map(|_| Client::begin_connect(MALLORY.at, agent.address())).collect();
+    let _storm: Vec<_> =
+        (0..600).map(|_| Client::begin_connect(MALLORY.at, agent.first_listener_address())).collect();
     for _ in 0..20 {
-        assert_eq!(Client::connect(CART.at, agent.address()).ask(&format_get(TOKEN)).status, 200);
+        assert_eq!(
+            Client::connect(CART.at, agent.first_listener_address()).ask(&format_get(TOKEN)).status,
+            200
+        );
     }
     assert_eq!(accept_errors(&agent), "0", "it never ran out of descriptors");
 }
@@ -350,11 +355,14 @@ fn a_burst_from_hundreds_of_addresses_opens_no_more_than_may_be_open() {
     let strangers = (0..240).map(|n| std::net::Ipv4Addr::new(127, 2, 0, n + 1));
     let _burst: Vec<_> = strangers
         .flat_map(|from| (0..8).map(move |_| from))
-        .map(|from| Client::try_connect(from, agent.address()).unwrap())
+        .map(|from| Client::try_connect(from, agent.first_listener_address()).unwrap())
         .collect();
     agent.signal(Signal::CONT);
     for _ in 0..20 {
-        assert_eq!(Client::connect(CART.at, agent.address()).ask(&format_get(TOKEN)).status, 200);
+        assert_eq!(
+            Client::connect(CART.at, agent.first_listener_address()).ask(&format_get(TOKEN)).status,
+            200
+        );
     }
     assert_eq!(accept_errors(&agent), "0", "it never ran out of descriptors");
 }
@@ -365,9 +373,9 @@ fn silent_connections_of_many_make_room_for_whoever_comes() {
     let world = World::start(&Plan::federate().threads("1").limits("connections: 200, headerTimeout: 1m"));
     let mut storm = Vec::new();
     for hostile in [MALLORY.at, PAY.at, STRANGER] {
-        storm.extend((0..300).map(|_| Client::begin_connect(hostile, world.agent.address())));
+        storm.extend((0..300).map(|_| Client::begin_connect(hostile, world.agent.first_listener_address())));
     }
-    until_true("the storm to be there", || world.metric("seawall_connections_open") > 100.0);
+    wait_until_true("the storm to be there", || world.metric("seawall_connections_open") > 100.0);
     let mut quiet: Vec<_> = (0..8).map(|_| world.client(&CART)).collect();
     for client in &mut quiet {
         assert_eq!(client.ask(&format_get(PROJECT_ID)).body, PROJECT);

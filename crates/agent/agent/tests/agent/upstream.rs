@@ -10,7 +10,7 @@ use crate::support::client::{self, format_get};
 use crate::support::cloud::Cloud;
 use crate::support::process::Agent;
 use crate::support::world::{CART, Files, MALLORY, PAY, PODS, Plan, TOKEN, World, identity, token_for};
-use crate::support::{PROGRAM, seconds, until_true};
+use crate::support::{PROGRAM, seconds, wait_until_true};
 
 fn failing(status: u16, html_errors: bool) -> Faults {
     Faults { error_rate: 1.0, error_status: Some(status), html_errors, ..Faults::default() }
@@ -27,7 +27,7 @@ fn whatever_the_cloud_does_held_leases_are_served_and_misses_get_a_status() {
         ("throttling", failing(429, false), (503, "upstream_throttled")),
         ("a policy's no", failing(403, false), (403, "access_denied")),
         ("an unknown account", failing(404, false), (403, "exchange_rejected")),
-        ("garbage", Faults { garbage_rate: 1.0, ..Faults::default() }, (503, "upstream_unavailable")),
+        ("garbage", Faults { truncated_body_rate: 1.0, ..Faults::default() }, (503, "upstream_unavailable")),
         ("closing", Faults { close_rate: 1.0, ..Faults::default() }, (503, "upstream_unavailable")),
     ];
     for endpoint in [GoogleEndpoint::Exchange, GoogleEndpoint::AccessToken] {
@@ -51,14 +51,16 @@ fn a_cloud_that_hangs_is_503_in_time_and_keeps_nobody_else_waiting() {
     world.cloud.set_faults_on(GoogleEndpoint::AccessToken, Faults { hang_rate: 1.0, ..Faults::default() });
     let mut slow = world.client(&PAY);
     slow.write_bytes(format_get(TOKEN));
-    until_true("the call to hang", || world.cloud.counts(GoogleEndpoint::AccessToken).in_flight == 1);
+    wait_until_true("the call to hang", || {
+        world.cloud.endpoint_request_counts(GoogleEndpoint::AccessToken).in_flight == 1
+    });
     assert_eq!(world.ask(&CART, TOKEN).token(), held);
     // Google's libraries give up on a server after much longer than this in all.
     let answer = slow.receive_answer();
     assert_eq!(answer.status, 503, "{answer:?}");
     assert!(["upstream_timeout", "upstream_unavailable"].contains(&answer.refusal_code()), "{answer:?}");
     world.cloud.set_faults(&Faults::default());
-    until_true("recovery", || world.ask(&PAY, TOKEN).status == 200);
+    wait_until_true("recovery", || world.ask(&PAY, TOKEN).status == 200);
 }
 
 #[test]
@@ -81,7 +83,7 @@ fn a_denied_impersonation_is_403_and_ends_with_the_policy() {
     assert_eq!(failure["fault"], "access_denied", "{failure}");
     // Granted now; the refusal is remembered for 5 s and then forgotten.
     world.cloud.set_impersonation(ImpersonationPolicy::Everyone);
-    until_true("the grant to be seen", || world.ask(&CART, TOKEN).status == 200);
+    wait_until_true("the grant to be seen", || world.ask(&CART, TOKEN).status == 200);
 }
 
 #[test]
@@ -104,7 +106,7 @@ fn a_missing_token_file_is_a_state_of_that_pod_alone() {
     world.files.write("tokens/cart-0", "not a token");
     assert_eq!(world.ask(&CART, &token_for("a")).status_and_refusal_code(), (503, "pod_token_unavailable"));
     world.files.write("tokens/cart-0", &token);
-    until_true("the token to be found", || world.ask(&CART, TOKEN).status == 200);
+    wait_until_true("the token to be found", || world.ask(&CART, TOKEN).status == 200);
 }
 
 #[test]
@@ -130,22 +132,22 @@ fn a_cloud_that_cannot_be_reached_is_503_until_it_can() {
         files.write(&format!("tokens/{}", pod.name), "e30.e30.c2ln");
     }
     let agent = Agent::start(PROGRAM, &files.config());
-    let ask = || client::ask(CART.at, agent.address(), TOKEN);
+    let ask = || client::ask(CART.at, agent.first_listener_address(), TOKEN);
     assert_eq!(ask().status_and_refusal_code(), (503, "upstream_unavailable"));
     drop(reserved);
     let cloud = Cloud::start_at(upstream, &PODS);
     files.project(&cloud, &CART);
-    until_true("the cloud to be found", || ask().status == 200);
+    wait_until_true("the cloud to be found", || ask().status == 200);
 }
 
 #[test]
 fn while_the_cloud_is_down_a_lease_is_served_until_it_truly_expires() {
     let world = World::start(&Plan::federate());
-    world.cloud.set_token_lifetime(Duration::from_secs(4));
+    world.cloud.set_max_token_lifetime(Duration::from_secs(4));
     let first = world.ask(&CART, TOKEN).token();
     world.cloud.set_faults(&failing(500, true));
     let expires = world.cloud.read_access_token(&first).unwrap().exp;
-    until_true("the lease to expire", || {
+    wait_until_true("the lease to expire", || {
         let before = seconds();
         let answer = world.ask(&CART, TOKEN);
         if answer.status == 200 {
@@ -160,15 +162,17 @@ fn while_the_cloud_is_down_a_lease_is_served_until_it_truly_expires() {
     // Google tells its time in whole seconds, which hides up to one, and the last one is nothing to a client.
     assert!(seconds() + 2 >= expires, "given up {} s early", expires - seconds());
     world.cloud.set_faults(&Faults::default());
-    until_true("recovery", || world.ask(&CART, TOKEN).status == 200);
+    wait_until_true("recovery", || world.ask(&CART, TOKEN).status == 200);
 }
 
 #[test]
 fn a_lease_is_renewed_without_anybody_asking() {
     let world = World::start(&Plan::federate());
-    world.cloud.set_token_lifetime(Duration::from_secs(4));
+    world.cloud.set_max_token_lifetime(Duration::from_secs(4));
     let first = world.ask(&CART, TOKEN).token();
-    until_true("the renewal", || world.cloud.counts(GoogleEndpoint::AccessToken).answered >= 2);
+    wait_until_true("the renewal", || {
+        world.cloud.endpoint_request_counts(GoogleEndpoint::AccessToken).answered >= 2
+    });
     // It is called answered a moment before the agent has read it.
-    until_true("the next token", || world.ask(&CART, TOKEN).token() != first);
+    wait_until_true("the next token", || world.ask(&CART, TOKEN).token() != first);
 }

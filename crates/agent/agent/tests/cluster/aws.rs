@@ -35,15 +35,15 @@ fn a_namespace_that_does_not_permit_a_role_is_named_in_an_event_and_permits_it_o
     let (mut world, sts) = start("required");
     let role = json!({"iam.amazonaws.com/role": "kiam-reader"});
     let kiam = annotated(&mut world, "kiam-0", "plain-kiam", &role);
-    until_true("the refusal", || kiam.get(ROLES).status == 403);
+    wait_until_true("the refusal", || kiam.get(ROLES).status == 403);
     assert_eq!(kiam.get(ROLES).json()["code"], "no_permitted_annotation");
     let (reason, message) = world.events(&kiam).remove(0);
     assert_eq!(reason, "CredentialsRefusedByPolicy");
     assert!(message.contains("iam.amazonaws.com/permitted"), "{message}");
 
     permit(&world, ".*");
-    until_true("the namespace to permit it", || kiam.get(ROLES).status == 200);
+    wait_until_true("the namespace to permit it", || kiam.get(ROLES).status == 200);
     assert_eq!(sts.role_of(&kiam.document()), format!("{BASE}kiam-reader"));
     permit(&world, "other");
-    until_true("the namespace to take it back", || kiam.get(ROLES).status == 403);
+    wait_until_true("the namespace to take it back", || kiam.get(ROLES).status == 403);
 }

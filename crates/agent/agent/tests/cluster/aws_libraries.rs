@@ -9,7 +9,7 @@ use crate::libraries;
 use crate::support::aws::{Sts, annotate_pod, annotated, containers_token, give_roles, start};
 use crate::support::client_library::aws::{AWS_LIBRARIES, GO_IMDS, JAVA_1};
 use crate::support::client_library::google::GOOGLE_LIBRARIES;
-use crate::support::client_library::{ClientLibrary, LibraryRun, assert_no_complaints};
+use crate::support::client_library::{ClientLibrary, LibraryRun, assert_all_ok};
 use crate::support::network::{CONTAINERS, Sandbox};
 use crate::support::scene::Scene;
 use crate::support::*;
@@ -69,7 +69,7 @@ impl Stage {
 
     /// That a program's credentials are of this role.
     fn check(&self, role: &str, run: &LibraryRun) -> Result<(), String> {
-        let said = run.value(run.library.credentials_step)?;
+        let said = run.value_of_step(run.library.credentials_step)?;
         let caller = self.sts.caller(said).ok_or_else(|| format!("{}: {said}", run.library.name))?;
         let is_own = caller.starts_with(&format!("arn:aws:sts::123456789012:assumed-role/{role}/"));
         is_own.then_some(()).ok_or_else(|| format!("{} is {caller}, not of {role}", run.library.name))
@@ -122,7 +122,7 @@ fn check_facts(role: &str, run: &LibraryRun) -> Result<(), String> {
             "profile" => format!("arn:aws:iam::123456789012:instance-profile/{role}"),
             other => panic!("what is {other}?"),
         };
-        assert_eq!(run.value(step)?, expected, "{}: {step}", run.library.name);
+        assert_eq!(run.value_of_step(step)?, expected, "{}: {step}", run.library.name);
     }
     Ok(())
 }
@@ -138,7 +138,7 @@ fn every_aws_library_gets_its_own_pods_role_by_session_tokens_and_the_one_that_k
     let told = pods.iter().zip(&scenes).flat_map(|((_, role), scene)| {
         scene.runs.iter().flat_map(|run| [stage.check(role, run), check_facts(role, run)])
     });
-    assert_no_complaints(told.collect::<Vec<_>>());
+    assert_all_ok(told.collect::<Vec<_>>());
     drop(scenes);
     assert_eq!(stage.world.metric(WITHOUT_TOKEN), 0.0, "nobody did without");
 
@@ -147,7 +147,7 @@ fn every_aws_library_gets_its_own_pods_role_by_session_tokens_and_the_one_that_k
     let refused = old
         .iter()
         .map(|scene| scene.runs[0].check_error_contains("credentials", "Unable to load AWS credentials"));
-    assert_no_complaints(refused);
+    assert_all_ok(refused);
     assert!(stage.world.metric(WITHOUT_TOKEN) >= 2.0, "one listing for each pod");
 }
 
@@ -158,7 +158,7 @@ fn a_library_without_session_tokens_gets_its_own_pods_role_where_they_are_option
     let pods = stage.pods();
     let mut scenes = pods.each_ref().map(|(pod, _)| stage.by_metadata(&pod.sandbox, &[JAVA_1], everything));
     scenes.iter_mut().for_each(Scene::finish);
-    assert_no_complaints(pods.iter().zip(&scenes).flat_map(|((_, role), scene)| {
+    assert_all_ok(pods.iter().zip(&scenes).flat_map(|((_, role), scene)| {
         [stage.check(role, &scene.runs[0]), check_facts(role, &scene.runs[0])]
     }));
     let asked = stage.answered(&["role_list", "credentials", "metadata", "refused"]);
@@ -177,7 +177,7 @@ fn every_aws_library_that_knows_the_endpoint_of_containers_gets_its_own_pods_rol
         .iter()
         .zip(&scenes)
         .flat_map(|((_, role), scene)| scene.runs.iter().map(|run| stage.check(role, run)));
-    assert_no_complaints(told.collect::<Vec<_>>());
+    assert_all_ok(told.collect::<Vec<_>>());
     // Java's SDK turns to the metadata service without a word.
     assert_eq!(stage.answered(&["role_list", "credentials"]), 0.0, "nobody asked elsewhere");
 }
@@ -224,7 +224,7 @@ fn every_aws_library_says_that_there_are_no_credentials_where_its_pod_may_have_n
             .map(|run| run.check_error_contains(run.library.credentials_step, told(run)[column]));
         told.collect::<Vec<_>>()
     };
-    assert_no_complaints(scenes.iter().enumerate().flat_map(tells));
+    assert_all_ok(scenes.iter().enumerate().flat_map(tells));
 }
 
 #[test]
@@ -242,9 +242,7 @@ fn a_pod_has_the_credentials_of_both_clouds_by_the_libraries_of_both() {
     scene.finish();
     let (googles, awss): (Vec<_>, Vec<_>) = scene.runs.iter().partition(|run| is_googles(&run.library));
     let googles = googles.into_iter().map(|run| libraries::check(&stage.world, &pod, run));
-    assert_no_complaints(
-        googles.chain(awss.into_iter().map(|run| stage.check(role, run))).collect::<Vec<_>>(),
-    );
+    assert_all_ok(googles.chain(awss.into_iter().map(|run| stage.check(role, run))).collect::<Vec<_>>());
 }
 
 /// Six seconds outlast what most libraries do by themselves: what brings credentials after is their programs' next question.
@@ -268,7 +266,5 @@ fn every_aws_library_gets_its_own_pods_role_once_its_pod_is_known() {
     found.finish();
     named.finish();
     let found = found.runs.iter().map(|run| stage.check("kiam-reader", run));
-    assert_no_complaints(
-        found.chain(named.runs.iter().map(|run| stage.check("irsa", run))).collect::<Vec<_>>(),
-    );
+    assert_all_ok(found.chain(named.runs.iter().map(|run| stage.check("irsa", run))).collect::<Vec<_>>());
 }

@@ -31,7 +31,7 @@ fn exchange_is_denied(world: &mut World, from: &str, to: &str) {
     std::fs::write(&path, text.replace(from, to)).unwrap();
     world.restart_agent();
     let pod = world.pod("cart-0", "cart");
-    until_true("it is refused", || pod.ask(TOKEN).status_and_refusal_code() == (403, "access_denied"));
+    wait_until_true("it is refused", || pod.ask(TOKEN).status_and_refusal_code() == (403, "access_denied"));
     refused(&pod, (403, "access_denied"));
     one_event(world, &pod, "CredentialsRefusedByCloud");
     let [exchanges, impersonations, _] = world.cloud.calls();
@@ -45,9 +45,9 @@ fn a_malformed_annotation_is_named_and_never_taken_for_none() {
     for (n, wrong) in
         ["nonsense", "a@b@c", "cart@evil.example", "../x@y.iam.gserviceaccount.com"].iter().enumerate()
     {
-        world.api.annotate_service_account("cart", Some(wrong));
+        world.api.set_google_account_annotation("cart", Some(wrong));
         let pod = world.pod(&format!("cart-{n}"), "cart");
-        until_true("the account is known", || pod.ask(TOKEN).status == 403);
+        wait_until_true("the account is known", || pod.ask(TOKEN).status == 403);
         refused(&pod, (403, "malformed_account"));
         assert_eq!(
             pod.ask(&identity("https://a.example")).status_and_refusal_code(),
@@ -59,9 +59,9 @@ fn a_malformed_annotation_is_named_and_never_taken_for_none() {
     }
     assert_eq!(world.cloud.calls(), [0, 0, 0]);
     // Mended, it serves, without anybody restarting anything.
-    world.api.annotate_service_account("cart", Some(&cloud::email("cart")));
+    world.api.set_google_account_annotation("cart", Some(&cloud::email("cart")));
     let pod = world.pod("cart-mended", "cart");
-    until_true("it is mended", || pod.ask(TOKEN).status == 200);
+    wait_until_true("it is mended", || pod.ask(TOKEN).status == 200);
     world.check_pod(&pod);
 }
 
@@ -72,10 +72,12 @@ fn a_deleted_service_account_ends_what_its_pods_hold() {
     let pod = world.pod("cart-0", "cart");
     world.check_pod(&pod);
     world.api.call_expecting_success("DELETE", &format!("{}/cart", service_accounts_path()), None);
-    until_true("it is gone", || pod.ask(TOKEN).status == 403);
+    wait_until_true("it is gone", || pod.ask(TOKEN).status == 403);
     refused(&pod, (403, "no_service_account"));
     one_event(&world, &pod, "ServiceAccountTokenFailed");
-    until_true("its lease is gone", || world.metric("seawall_cached_credentials{cloud=\"google\"}") == 0.0);
+    wait_until_true("its lease is gone", || {
+        world.metric("seawall_cached_credentials{cloud=\"google\"}") == 0.0
+    });
     assert_eq!(world.cloud.calls(), [1, 1, 0]);
 }
 
@@ -89,7 +91,7 @@ fn a_forbidden_token_request_is_named_and_not_tried_in_a_loop() {
     rules.as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["serviceaccounts/token"]));
     world.api.call_expecting_success("PATCH", role, Some(&json!({ "rules": rules })));
     let pod = world.pod("cart-0", "cart");
-    until_true("it is refused for good", || {
+    wait_until_true("it is refused for good", || {
         pod.ask(TOKEN).status_and_refusal_code() == (403, "pod_token_denied")
     });
     refused(&pod, (403, "pod_token_denied"));
@@ -108,7 +110,7 @@ fn a_cloud_that_refuses_is_named_and_not_asked_in_a_loop() {
     // The cloud lets nobody become anybody.
     world.cloud.set_impersonation(Default::default());
     let pod = world.pod("cart-0", "cart");
-    until_true("it is refused", || pod.ask(TOKEN).status_and_refusal_code() == (403, "access_denied"));
+    wait_until_true("it is refused", || pod.ask(TOKEN).status_and_refusal_code() == (403, "access_denied"));
     refused(&pod, (403, "access_denied"));
     one_event(&world, &pod, "CredentialsRefusedByCloud");
     let [_, impersonations, _] = world.cloud.calls();

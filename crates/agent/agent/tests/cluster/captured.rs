@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::support::captured::{ADDRESS, Node, admin, metric};
 use crate::support::network::METADATA;
-use crate::support::{EMAIL, TOKEN, until, until_true};
+use crate::support::{EMAIL, TOKEN, wait_until_some, wait_until_true};
 
 const FIRST: &str = "aaaaaaaa-0000-0000-0000-000000000001";
 const SECOND: &str = "aaaaaaaa-0000-0000-0000-000000000002";
@@ -18,12 +18,12 @@ fn each_pod_is_given_its_own_also_on_the_nodes_network_and_nobody_else_anything(
     let (mut cart, mut search) = (node.pod("cart", "cart"), node.pod("search", "search"));
     let mut logs = node.host_pod("logs", "logs");
     for pod in [&mut cart, &mut search, &mut logs] {
-        until_true("the API server's word", || pod.fetch(EMAIL).starts_with("200 "));
+        wait_until_true("the API server's word", || pod.fetch(EMAIL).starts_with("200 "));
         for address in ["169.254.169.254", "fd20:ce::254"] {
             node.check(pod, address);
         }
     }
-    let port = agent.address().port();
+    let port = agent.first_listener_address().port();
     let refused = node.outside().ask(&format!("fetch {ADDRESS} {port} {TOKEN}"));
     assert!(refused.starts_with("403 ") && refused.contains("host_network"), "{refused}");
     // A proxy in the pod that dials the agent itself is that pod, too.
@@ -48,7 +48,7 @@ fn the_next_pod_at_an_address_is_never_taken_for_the_last_one_however_late_the_a
     let mut node = Node::start(&["cart", "next"]);
     let agent = node.agent(FIRST);
     let mut cart = node.pod("cart", "cart");
-    until_true("the API server's word", || cart.fetch(EMAIL).starts_with("200 "));
+    wait_until_true("the API server's word", || cart.fetch(EMAIL).starts_with("200 "));
     node.check(&mut cart, "169.254.169.254");
     let sandbox = node.end(cart);
     let address = sandbox.as_ref().unwrap().address.to_string();
@@ -60,7 +60,7 @@ fn the_next_pod_at_an_address_is_never_taken_for_the_last_one_however_late_the_a
     assert!(metric(&agent, "seawall_redirect_connections_without_record_total") >= 3.0);
     node.ground.api.set_pod_status("cart", "Succeeded", &address);
     node.ground.api.set_pod_status("next", "Running", &address);
-    until_true("the API server's word", || next.fetch(EMAIL).starts_with("200 "));
+    wait_until_true("the API server's word", || next.fetch(EMAIL).starts_with("200 "));
     node.check(&mut next, "169.254.169.254");
 }
 
@@ -74,9 +74,10 @@ fn a_pod_that_makes_anothers_ends_its_own_is_named_by_none_of_them() {
     let (mut cart, mut evil) = (node.pod("cart", "cart"), node.pod("evil", "evil"));
     let mut logs = node.host_pod("logs", "logs");
     for pod in [&mut cart, &mut evil, &mut logs] {
-        until_true("the API server's word", || pod.fetch(EMAIL).starts_with("200 "));
+        wait_until_true("the API server's word", || pod.fetch(EMAIL).starts_with("200 "));
     }
-    let (port, carts) = (agent.address().port(), cart.sandbox.as_ref().unwrap().address.to_string());
+    let (port, carts) =
+        (agent.first_listener_address().port(), cart.sandbox.as_ref().unwrap().address.to_string());
     for (victim, account, address) in [(&mut cart, "cart", &*carts), (&mut logs, "logs", ADDRESS)] {
         let attacked = evil.process.ask(&format!("attack {address} 40000 {ADDRESS} {port}"));
         assert_eq!(attacked, format!("connected to {ADDRESS} {port}"));
@@ -100,7 +101,7 @@ fn an_agent_that_ends_leaves_pods_refused_and_the_next_one_serves_them() {
     assert_eq!(cart.fetch(TOKEN), "EPERM");
     for signal in [Signal::TERM, Signal::KILL] {
         let mut agent = node.agent(FIRST);
-        until_true("the API server's word", || cart.fetch(EMAIL).starts_with("200 "));
+        wait_until_true("the API server's word", || cart.fetch(EMAIL).starts_with("200 "));
         node.check(&mut cart, "169.254.169.254");
         agent.signal(signal);
         agent.wait_for_exit();
@@ -115,22 +116,22 @@ fn an_agent_takes_over_from_another_and_no_request_fails_though_none_is_sent_aga
     let mut first = node.agent(FIRST);
     let (mut cart, mut search) = (node.pod("cart", "cart"), node.pod("search", "search"));
     for pod in [&mut cart, &mut search] {
-        until_true("the API server's word", || pod.fetch(TOKEN).starts_with("200 "));
+        wait_until_true("the API server's word", || pod.fetch(TOKEN).starts_with("200 "));
     }
     cart.process.send_line(&format!("steady new {METADATA} 80 {TOKEN}"));
     search.process.send_line(&format!("steady kept {METADATA} 80 {TOKEN}"));
     let asked = |agent: &_| metric(agent, "seawall_connections_accepted_total");
-    until_true("requests", || asked(&first) > 50.0);
+    wait_until_true("requests", || asked(&first) > 50.0);
     let mut second = node.agent(SECOND);
     assert_eq!(metric(&second, "seawall_redirect_targets_this_agent"), 1.0);
     assert!(
         admin(&first, "/readyz").body.contains("the redirect sends captured connections to another agent")
     );
     let before = asked(&second);
-    until_true("requests at the next agent", || asked(&second) > before + 50.0);
+    wait_until_true("requests at the next agent", || asked(&second) > before + 50.0);
     assert!(first.stop().success());
     let before = asked(&second);
-    until_true("requests at the next agent alone", || asked(&second) > before + 50.0);
+    wait_until_true("requests at the next agent alone", || asked(&second) > before + 50.0);
     for pod in [&mut cart, &mut search] {
         pod.process.send_line("stop");
         let said = pod.process.read_answer();
@@ -151,12 +152,12 @@ fn an_agent_that_stands_by_serves_again_when_the_one_that_took_over_dies() {
     let mut node = Node::start(&["cart"]);
     let first = node.agent(FIRST);
     let mut cart = node.pod("cart", "cart");
-    until_true("the API server's word", || cart.fetch(TOKEN).starts_with("200 "));
+    wait_until_true("the API server's word", || cart.fetch(TOKEN).starts_with("200 "));
     let mut second = node.agent(SECOND);
     assert_eq!(metric(&first, "seawall_redirect_targets_this_agent"), 0.0);
     second.signal(Signal::KILL);
     second.wait_for_exit();
-    until("the other agent", || cart.fetch(TOKEN).starts_with("200 ").then_some(()));
+    wait_until_some("the other agent", || cart.fetch(TOKEN).starts_with("200 ").then_some(()));
     assert_eq!(metric(&first, "seawall_redirect_targets_this_agent"), 1.0);
 }
 
@@ -168,8 +169,8 @@ fn who_listens_where_an_agent_died_is_sent_nobody_and_keeps_no_other_agent_away(
     let mut node = Node::start(&["cart", "evil"]);
     let mut second = node.agent(SECOND);
     let (mut cart, mut evil) = (node.pod("cart", "cart"), node.host_pod("evil", "evil"));
-    until_true("the API server's word", || cart.fetch(TOKEN).starts_with("200 "));
-    let at = second.address();
+    wait_until_true("the API server's word", || cart.fetch(TOKEN).starts_with("200 "));
+    let at = second.first_listener_address();
     let beside = evil.process.ask(&format!("squat {} {}", at.ip(), at.port()));
     assert_eq!(beside, "EADDRINUSE");
     second.signal(Signal::KILL);
@@ -180,11 +181,11 @@ fn who_listens_where_an_agent_died_is_sent_nobody_and_keeps_no_other_agent_away(
     node.check(&mut cart, "169.254.169.254");
     // One that stands by is not deceived either.
     let mut second = node.agent(SECOND);
-    let at = second.address();
+    let at = second.first_listener_address();
     second.signal(Signal::KILL);
     second.wait_for_exit();
     assert_eq!(evil.process.ask(&format!("squat {} {}", at.ip(), at.port())), "listening");
-    until("the other agent", || {
+    wait_until_some("the other agent", || {
         let said = cart.fetch(TOKEN);
         assert!(said == "EPERM" || said.starts_with("200 "), "{said}");
         said.starts_with("200 ").then_some(())
@@ -200,13 +201,13 @@ fn an_agent_whose_redirect_is_removed_is_not_ready_and_ends_when_it_is_attached_
     let mut node = Node::start(&["cart"]);
     let mut agent = node.agent(FIRST);
     let mut cart = node.pod("cart", "cart");
-    until_true("the API server's word", || cart.fetch(TOKEN).starts_with("200 "));
+    wait_until_true("the API server's word", || cart.fetch(TOKEN).starts_with("200 "));
     assert_eq!(metric(&agent, "seawall_redirect_attached"), 1.0);
     node.detach();
-    until_true("the loss to be noticed", || admin(&agent, "/readyz").body.contains("was removed"));
+    wait_until_true("the loss to be noticed", || admin(&agent, "/readyz").body.contains("was removed"));
     assert_eq!(admin(&agent, "/readyz").status, 503);
     assert_eq!(metric(&agent, "seawall_redirect_attached"), 0.0);
-    until_true("the loss to be told", || {
+    wait_until_true("the loss to be told", || {
         !agent
             .log_lines_with_message("the redirect was removed; run `seawall-agent redirect attach`")
             .is_empty()
@@ -221,7 +222,7 @@ fn an_agent_whose_redirect_is_removed_is_not_ready_and_ends_when_it_is_attached_
             .is_empty()
     );
     let _next = node.agent(FIRST);
-    until_true("the next agent", || cart.fetch(TOKEN).starts_with("200 "));
+    wait_until_true("the next agent", || cart.fetch(TOKEN).starts_with("200 "));
     node.check(&mut cart, "169.254.169.254");
 }
 
@@ -240,9 +241,13 @@ fn an_agent_that_has_its_maps_open_keeps_no_capability() {
     let mut node = Node::start(&["cart"]);
     let agent = node.agent(FIRST);
     let mut cart = node.pod("cart", "cart");
-    until_true("the API server's word", || cart.fetch(EMAIL).starts_with("200 "));
-    let kept = if seawall_redirect::maps_need_capability() { "0000008000000000" } else { "0000000000000000" };
-    for (name, status) in agent.threads() {
+    wait_until_true("the API server's word", || cart.fetch(EMAIL).starts_with("200 "));
+    let kept = if seawall_redirect::every_map_use_needs_capability() {
+        "0000008000000000"
+    } else {
+        "0000000000000000"
+    };
+    for (name, status) in agent.thread_names_and_statuses() {
         let expected = if name == "log" { "0000000000000000" } else { kept };
         for line in [
             "NoNewPrivs:\t1",

@@ -55,7 +55,9 @@ fn addresses_that_go_from_pod_to_pod_never_bring_anothers_credentials() {
     let sandboxes = sandboxes(&mut world);
     churn(&world, &sandboxes, &accounts, &OfGoogle(&world));
     // Nothing is left of them.
-    until_true("every lease is gone", || world.metric("seawall_cached_credentials{cloud=\"google\"}") == 0.0);
+    wait_until_true("every lease is gone", || {
+        world.metric("seawall_cached_credentials{cloud=\"google\"}") == 0.0
+    });
     assert_eq!(world.metric("seawall_pods"), 1.0, "the agent's own");
 }
 
@@ -68,7 +70,9 @@ fn addresses_that_go_from_pod_to_pod_never_bring_anothers_roles() {
     world.reconfigure(|text| text.to_owned() + &section);
     let sandboxes = sandboxes(&mut world);
     churn(&world, &sandboxes, &accounts, &OfAws(&sts));
-    until_true("every lease is gone", || world.metric("seawall_cached_credentials{cloud=\"aws\"}") == 0.0);
+    wait_until_true("every lease is gone", || {
+        world.metric("seawall_cached_credentials{cloud=\"aws\"}") == 0.0
+    });
 }
 
 fn world() -> (World, Vec<String>) {
@@ -99,7 +103,7 @@ fn churn(world: &World, sandboxes: &[Sandbox], accounts: &[String], asks: &dyn A
                     let account = &accounts[n % accounts.len()];
                     let name = format!("pod-{n}");
                     world.api.make_pod(&name, account);
-                    kubelet.wait_for(&name);
+                    kubelet.wait_for_pod(&name);
                     pause(SANDBOX);
                     live(world, sandbox, &name, account, asks, tally);
                     end(world, &name, &sandbox.address.to_string(), ENDINGS[n % ENDINGS.len()]);
@@ -126,7 +130,7 @@ fn live(world: &World, sandbox: &Sandbox, name: &str, account: &str, asks: &dyn 
     world.api.set_pod_status(name, "Running", &sandbox.address.to_string());
     let connect = || Client::connect(sandbox.address, (METADATA, 80).into());
     let ask = |client: &mut Client| tally.count(account, &asks.ask(client, sandbox, account));
-    until_true("the pod to be served", || ask(&mut connect()));
+    wait_until_true("the pod to be served", || ask(&mut connect()));
     let mut kept = connect();
     for _ in 0..2 {
         // A refusal ends its connection.
@@ -168,7 +172,7 @@ struct OfGoogle<'a>(&'a World);
 
 impl Asks for OfGoogle<'_> {
     fn ask(&self, client: &mut Client, _: &Sandbox, account: &str) -> Given {
-        let answer = client.try_ask(&format_get(TOKEN));
+        let answer = client.ask_if_open(&format_get(TOKEN));
         let Some(answer) = answer.filter(|answer| answer.status != 503) else {
             return Given::Nothing;
         };
@@ -185,7 +189,7 @@ impl OfAws<'_> {
     /// On this connection, or, where that ended with the answer before, on another. Nothing where it ended meanwhile: a machine that is
     /// busy hears so late whose address it is that a connection is nobody's any more when the next request comes.
     fn on(client: &mut Client, sandbox: &Sandbox, request: &str) -> Option<Answer> {
-        let answer = client.try_ask(request);
+        let answer = client.ask_if_open(request);
         if answer.as_ref().is_none_or(|answer| answer.header("connection") == "close") {
             *client = Client::connect(sandbox.address, (METADATA, 80).into());
         }

@@ -51,7 +51,7 @@ fn a_node_full_of_pods_that_start_at_once_is_served_on_the_first_request() {
     }
     // One chain of calls for each principal.
     assert_eq!(world.cloud.calls(), [40, 40, 0]);
-    assert!(world.cloud.exchanges().values().all(|chains| *chains == 1));
+    assert!(world.cloud.exchange_counts().values().all(|chains| *chains == 1));
     took.sort_unstable();
     let (middle, last) = (took[PODS / 2], took[PODS - 1]);
     eprintln!(

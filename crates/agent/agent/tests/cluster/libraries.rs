@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::support::*;
 
 use crate::support::client_library::google::GOOGLE_LIBRARIES;
-use crate::support::client_library::{ClientLibrary, LibraryRun, ResolverFiles, assert_no_complaints};
+use crate::support::client_library::{ClientLibrary, LibraryRun, ResolverFiles, assert_all_ok};
 use crate::support::name_server::{NameServer, lines_of_the_page};
 use crate::support::network::GATEWAY;
 use crate::support::scene::Scene;
@@ -28,12 +28,12 @@ fn question(step: &str) -> &str {
 
 /// That what a library of Google's was given is this pod's own.
 pub(crate) fn check(world: &World, pod: &Pod, run: &LibraryRun) -> Result<(), String> {
-    world.check(run.value(run.library.credentials_step)?, &pod.account);
+    world.check(run.value_of_step(run.library.credentials_step)?, &pod.account);
     for step in run.library.other_steps {
         match question(step) {
-            "project" => assert_eq!(run.value(step)?, "seawall-emulator", "{}", run.library.name),
+            "project" => assert_eq!(run.value_of_step(step)?, "seawall-emulator", "{}", run.library.name),
             "identity" => {
-                let claims = world.cloud.identity(run.value(step)?);
+                let claims = world.cloud.identity(run.value_of_step(step)?);
                 assert_eq!(claims["email"], cloud::email(&pod.account), "{}", run.library.name);
             }
             _ => {}
@@ -52,7 +52,7 @@ fn every_library_gets_the_pods_own_tokens() {
     scenes.iter_mut().for_each(Scene::finish);
     let pairs =
         pods.iter().zip(&scenes).flat_map(|(pod, scene)| scene.runs.iter().map(move |run| (pod, run)));
-    assert_no_complaints(pairs.map(|(pod, run)| check(&world, pod, run)));
+    assert_all_ok(pairs.map(|(pod, run)| check(&world, pod, run)));
 }
 
 /// Some libraries decide once per process whether there is a metadata server; one that has been told no never asks again. Six
@@ -65,7 +65,8 @@ fn every_library_gets_its_token_once_its_pod_is_known_and_says_why_while_it_is_n
     let mut world = World::start(&["cart"], "");
     let pod = world.bound("cart-0", "cart");
     let nobody = world.network.sandbox();
-    let mut strangers = Scene::start(&world, &nobody, &GOOGLE_LIBRARIES, &[], ClientLibrary::first_steps);
+    let mut strangers =
+        Scene::start(&world, &nobody, &GOOGLE_LIBRARIES, &[], ClientLibrary::steps_up_to_credentials);
     let mut early = Scene::start(&world, &pod.sandbox, &GOOGLE_LIBRARIES, &[], own_things);
     for run in &mut early.runs {
         run.read_until_step("begin");
@@ -78,7 +79,7 @@ fn every_library_gets_its_token_once_its_pod_is_known_and_says_why_while_it_is_n
     let known = early.runs.iter().map(|run| check(&world, &pod, run));
     let unknown =
         strangers.runs.iter().map(|run| run.check_error_contains(run.library.credentials_step, NOBODY_KNOWN));
-    assert_no_complaints(known.chain(unknown));
+    assert_all_ok(known.chain(unknown));
 }
 
 /// Outside Google nothing resolved `metadata.google.internal`, and Python's library found no server. The other tests hid it by a hosts file.
@@ -87,13 +88,14 @@ fn every_library_gets_its_token_once_its_pod_is_known_and_says_why_while_it_is_n
 fn every_library_finds_the_agent_by_coredns_with_the_lines_of_the_page_and_doctor_warns_without_them() {
     let mut world = World::start(&["cart"], "");
     let pod = world.pod("cart-0", "cart");
-    until_true("the pod is known", || pod.ask(TOKEN).status == 200);
+    wait_until_true("the pod is known", || pod.ask(TOKEN).status == 200);
     let folder = world.folder.path();
     let names = ResolverFiles::of_cluster(folder, GATEWAY.into());
 
     let without = NameServer::start(folder, "");
     let python = &GOOGLE_LIBRARIES[..1];
-    let mut lost = Scene::with_name_server(&pod.sandbox, python, &names, ClientLibrary::first_steps);
+    let mut lost =
+        Scene::with_name_server(&pod.sandbox, python, &names, ClientLibrary::steps_up_to_credentials);
     let name = doctor_on_the_name(&pod, &names);
     assert_eq!(name["status"], "warning", "{name}");
     let fix = name["fix"].as_str().unwrap();
@@ -103,15 +105,13 @@ fn every_library_finds_the_agent_by_coredns_with_the_lines_of_the_page_and_docto
     );
     lost.finish();
     let lost = &lost.runs[0];
-    assert_no_complaints([
-        lost.check_error_contains(lost.library.credentials_step, "metadata.google.internal")
-    ]);
+    assert_all_ok([lost.check_error_contains(lost.library.credentials_step, "metadata.google.internal")]);
     drop(without);
 
     let _with = NameServer::start(folder, &lines_of_the_page());
     let mut scene = Scene::with_name_server(&pod.sandbox, &GOOGLE_LIBRARIES, &names, own_things);
     scene.finish();
-    assert_no_complaints(scene.runs.iter().map(|run| check(&world, &pod, run)));
+    assert_all_ok(scene.runs.iter().map(|run| check(&world, &pod, run)));
     let name = doctor_on_the_name(&pod, &names);
     assert_eq!(name["status"], "ok", "{name}");
 }
@@ -137,7 +137,7 @@ fn doctor_on_the_name(pod: &Pod, names: &ResolverFiles) -> Value {
 fn a_root_probe_finds_a_metadata_server() {
     let mut world = World::start(&["cart"], "");
     let pod = world.pod("cart-0", "cart");
-    until_true("the pod is known", || pod.ask(TOKEN).status == 200);
+    wait_until_true("the pod is known", || pod.ask(TOKEN).status == 200);
     for path in ["/", "/computeMetadata/"] {
         let answer = pod.ask(path);
         assert_eq!((answer.status, answer.header("metadata-flavor")), (200, "Google"), "{path}: {answer:?}");

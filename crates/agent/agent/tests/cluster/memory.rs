@@ -106,7 +106,7 @@ impl<'a> Node<'a> {
         for n in 0..PODS {
             let pod = self.world.pod(&format!("pod-{n}"), &self.accounts[n % ACCOUNTS]);
             if self.has(Cloud::Google) {
-                until_true("the pod is served", || pod.ask(TOKEN).status == 200);
+                wait_until_true("the pod is served", || pod.ask(TOKEN).status == 200);
                 self.world.check_pod(&pod);
             }
             if let Some(sts) = &self.sts {
@@ -130,7 +130,7 @@ impl<'a> Node<'a> {
     fn wait_for_leases(&self, count: usize) {
         for cloud in self.clouds {
             let sample = format!("seawall_cached_credentials{{cloud=\"{}\"}}", cloud.name());
-            until_true("every account's credentials are fetched", || {
+            wait_until_true("every account's credentials are fetched", || {
                 self.world.metric(&sample) == count as f64
             });
         }

@@ -55,8 +55,8 @@ fn while_the_api_server_is_away_known_pods_are_served_and_new_ones_are_told_so()
     let returned = clock.now();
     world.api.set_pod_status("pay-1", "Running", &new.sandbox.address.to_string());
     world.api.delete_pod("pay-2", 0);
-    until_true("the new pod is served", || new.ask(TOKEN).status == 200);
-    until_true("the one that left is not", || leaving.ask(TOKEN).status == 503);
+    wait_until_true("the new pod is served", || new.ask(TOKEN).status == 200);
+    wait_until_true("the one that left is not", || leaving.ask(TOKEN).status == 503);
     let took = clock.now().since(returned);
     eprintln!(
         "API server away for {:?}: {served} answers, {refused} refusals, current after {took:?}",
@@ -83,7 +83,7 @@ fn an_api_server_that_is_absent_at_the_start_is_a_state() {
     );
     assert_eq!(pod.ask(TOKEN).status_and_refusal_code(), (503, "pods_not_synced"));
     world.plane.start_api_server();
-    until_true("the agent is ready", || world.admin("/readyz").status == 200);
-    until_true("the pod is served", || pod.ask(TOKEN).status == 200);
+    wait_until_true("the agent is ready", || world.admin("/readyz").status == 200);
+    wait_until_true("the pod is served", || pod.ask(TOKEN).status == 200);
     world.check_pod(&pod);
 }

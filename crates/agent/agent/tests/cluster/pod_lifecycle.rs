@@ -25,7 +25,7 @@ fn each_pod_gets_its_own_credentials_from_the_first_request_on() {
 fn the_first_request_of_the_first_container_is_a_read_of_memory() {
     let mut world = World::start(&["cart"], "");
     let pod = world.bound("cart-0", "cart");
-    until_true("the first credential is fetched ahead", || {
+    wait_until_true("the first credential is fetched ahead", || {
         world.metric("seawall_cached_credentials{cloud=\"google\"}") == 1.0
     });
     world.api.set_pod_status("cart-0", "Running", &pod.sandbox.address.to_string());
@@ -50,7 +50,9 @@ fn a_pod_that_is_gone_loses_its_connections_and_its_leases() {
     // By a reset: what is on its way to a pod that is gone is thrown away, not sent to the next one at its address.
     assert_eq!(of_cart.wait_for_end(), ConnectionEnd::Reset);
     of_pay.ask(&format_get(TOKEN)).token();
-    until_true("its lease is gone", || world.metric("seawall_cached_credentials{cloud=\"google\"}") == 1.0);
+    wait_until_true("its lease is gone", || {
+        world.metric("seawall_cached_credentials{cloud=\"google\"}") == 1.0
+    });
     assert_eq!(world.metric("seawall_connections_closed_pod_deleted_total"), 1.0);
 }
 
@@ -68,7 +70,7 @@ fn a_pod_that_shuts_down_keeps_its_connections_while_another_waits_for_an_addres
     world.api.delete_pod("cart-0", 60);
     world.api.make_pod("pay-0", "pay");
     // Each is held before it is refused, for longer than the sweep takes that would have ended the other connection.
-    until_true("new connections are withheld", || {
+    wait_until_true("new connections are withheld", || {
         cart.ask(TOKEN).status_and_refusal_code() == (503, "ambiguous_address")
     });
     assert_eq!(cart.ask(TOKEN).status_and_refusal_code(), (503, "ambiguous_address"));
@@ -76,7 +78,7 @@ fn a_pod_that_shuts_down_keeps_its_connections_while_another_waits_for_an_addres
     assert_eq!(world.metric("seawall_connections_closed_pod_deleted_total"), 0.0);
 
     world.api.set_pod_status("pay-0", "Running", "10.244.9.9");
-    until_true("it got another", || cart.ask(TOKEN).status == 200);
+    wait_until_true("it got another", || cart.ask(TOKEN).status == 200);
     world.check(&kept.ask(&format_get(TOKEN)).token(), "cart");
     world.api.set_pod_status("pay-0", "Running", &cart.sandbox.address.to_string());
     assert_eq!(kept.wait_for_end(), ConnectionEnd::Reset);
@@ -91,7 +93,7 @@ fn a_pod_whose_sandbox_is_gone_is_nobody_until_it_has_another() {
     let address = cart.sandbox.address.to_string();
     world.api.set_pod_sandbox_status("cart-0", &address, true);
     let mut kept = cart.sandbox.run(|| {
-        until_true("it is served", || cart.ask_from_inside(TOKEN).status == 200);
+        wait_until_true("it is served", || cart.ask_from_inside(TOKEN).status == 200);
         let mut client = Client::connect(cart.sandbox.address, (METADATA, 80).into());
         client.ask(&format_get(TOKEN)).token();
         client
@@ -100,7 +102,7 @@ fn a_pod_whose_sandbox_is_gone_is_nobody_until_it_has_another() {
     assert_eq!(kept.wait_for_end(), ConnectionEnd::Reset);
     assert_eq!(cart.ask(TOKEN).status_and_refusal_code(), (503, "unknown_pod"));
     world.api.set_pod_sandbox_status("cart-0", &address, true);
-    until_true("it is served again", || cart.ask(TOKEN).status == 200);
+    wait_until_true("it is served again", || cart.ask(TOKEN).status == 200);
     world.check_pod(&cart);
     // What it held outlived the sandbox, as the pod did.
     assert_eq!(world.cloud.calls(), [1, 1, 0]);
@@ -112,7 +114,10 @@ fn what_hears_the_api_server_has_a_thread_and_ends_with_the_agent() {
     let mut world = World::start(&["cart"], "");
     let pod = world.pod("cart-0", "cart");
     world.check_pod(&pod);
-    assert_eq!(world.agent.threads().iter().filter(|(name, _)| name.trim() == "cluster").count(), 1);
+    assert_eq!(
+        world.agent.thread_names_and_statuses().iter().filter(|(name, _)| name.trim() == "cluster").count(),
+        1
+    );
     // In order, and within the grace period.
     let clock = seawall_core::Clock::system();
     let before = clock.now();
@@ -135,15 +140,15 @@ fn an_account_that_changes_is_followed_on_open_connections_and_wakes_who_waits_f
         )));
         (client, waiting)
     });
-    until_true("it waits", || world.metric("seawall_long_polls_open") == 1.0);
-    assert!(waiting.is_quiet());
-    world.api.annotate_service_account("cart", Some(&cloud::email("pay")));
+    wait_until_true("it waits", || world.metric("seawall_long_polls_open") == 1.0);
+    assert!(waiting.is_open_without_unread_bytes());
+    world.api.set_google_account_annotation("cart", Some(&cloud::email("pay")));
     assert_eq!(waiting.receive_answer().body, cloud::email("pay"));
     assert_eq!(client.ask(&format_get(EMAIL)).body, cloud::email("pay"));
     // The cloud lets cart become cart's account only.
     assert_eq!(client.ask(&format_get(TOKEN)).status_and_refusal_code(), (403, "access_denied"));
-    world.api.annotate_service_account("cart", None);
-    until_true("it is itself", || client.ask(&format_get(EMAIL)).body == cloud::POOL);
+    world.api.set_google_account_annotation("cart", None);
+    wait_until_true("it is itself", || client.ask(&format_get(EMAIL)).body == cloud::POOL);
     assert_eq!(world.cloud.read(&client.ask(&format_get(TOKEN)).token()).account, None);
 }
 
@@ -184,7 +189,8 @@ fn who_is_not_known_waits_a_moment_and_is_then_told_to_try_again() {
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 fn the_nodes_own_network_and_an_ambiguous_address_are_refused() {
     let mut world = World::start(&["cart", "pay"], "");
-    let at_loopback = world.agent.listeners.iter().find(|at| at.ip().is_loopback()).copied().unwrap();
+    let at_loopback =
+        world.agent.listener_addresses.iter().find(|at| at.ip().is_loopback()).copied().unwrap();
     let answer = client::ask(std::net::Ipv4Addr::LOCALHOST, at_loopback, TOKEN);
     assert_eq!(answer.status_and_refusal_code(), (403, "host_network"));
     let answer = client::ask(METADATA, (METADATA, 80).into(), TOKEN);
@@ -194,9 +200,11 @@ fn the_nodes_own_network_and_an_ambiguous_address_are_refused() {
     pod.ask(TOKEN).token();
     world.api.make_pod("pay-0", "pay");
     world.api.set_pod_status("pay-0", "Running", &pod.sandbox.address.to_string());
-    until_true("both are refused", || pod.ask(TOKEN).status_and_refusal_code() == (503, "ambiguous_address"));
+    wait_until_true("both are refused", || {
+        pod.ask(TOKEN).status_and_refusal_code() == (503, "ambiguous_address")
+    });
     world.api.delete_pod("pay-0", 0);
-    until_true("the address is one pod's again", || pod.ask(TOKEN).status == 200);
+    wait_until_true("the address is one pod's again", || pod.ask(TOKEN).status == 200);
     world.check(&pod.ask(TOKEN).token(), "cart");
 
     let host = json!({"hostNetwork": true});
@@ -216,7 +224,7 @@ fn the_passthrough_list_sees_the_nodes_own_metadata_and_nobody_else_does() {
         &json!([]),
     );
     let (manager, cart) = (world.pod("manager-0", "node-manager"), world.pod("cart-0", "cart"));
-    until_true("the manager is known", || manager.ask(TOKEN).status == 200);
+    wait_until_true("the manager is known", || manager.ask(TOKEN).status == 200);
     let token = world.cloud.read(&manager.ask(TOKEN).token());
     // The machine's own token comes from the metadata server and not from an exchange.
     assert_eq!(token.sub, token.account.unwrap());
@@ -234,7 +242,7 @@ fn the_nodes_taint_is_taken_off_once_pods_would_be_served() {
         {"key": "seawall.dev/not-ready", "effect": "NoSchedule"}, {"key": "other", "effect": "NoSchedule"},
     ]);
     let world = World::start_with(&[], "  startupTaint: seawall.dev/not-ready\n", "", &taints);
-    until_true("the taint is off and the other one is not", || {
+    wait_until_true("the taint is off and the other one is not", || {
         let node = world.api.call_expecting_success("GET", "/api/v1/nodes/node1", None);
         let has =
             |key: &str| node["spec"]["taints"].as_array().unwrap().iter().any(|taint| taint["key"] == key);

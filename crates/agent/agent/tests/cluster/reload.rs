@@ -26,7 +26,7 @@ impl World {
     fn reload(&self, edit: impl FnOnce(String) -> String) {
         let before = self.metric(APPLIED);
         self.edit(edit);
-        until_true("the configuration to be in force", || self.metric(APPLIED) > before);
+        wait_until_true("the configuration to be in force", || self.metric(APPLIED) > before);
     }
 
     /// Who sees the node's own metadata.
@@ -58,7 +58,7 @@ fn no_request_fails_and_no_connection_ends_through_reloads_and_access_is_withdra
     let pods = [world.pod("cart-0", "cart"), world.pod("cart-1", "cart"), world.pod("pay-0", "pay")];
     let manager = world.pod("manager-0", "manager");
     for pod in pods.iter().chain([&manager]) {
-        until_true("it is known", || pod.ask(TOKEN).status == 200);
+        wait_until_true("it is known", || pod.ask(TOKEN).status == 200);
     }
     let (count, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -67,7 +67,7 @@ fn no_request_fails_and_no_connection_ends_through_reloads_and_access_is_withdra
             pods.iter().map(|pod| scope.spawn(move || ask_on(world, pod, count, is_over))).collect();
         let more = || {
             let before = count.load(Ordering::Relaxed);
-            until_true("requests to be answered", || {
+            wait_until_true("requests to be answered", || {
                 assert!(asking.iter().all(|one| !one.is_finished()), "one failed");
                 count.load(Ordering::Relaxed) >= before + 100
             });
@@ -119,7 +119,7 @@ fn a_bad_configuration_changes_nothing_and_is_told_on_the_node_or_on_the_agents_
     let token = kept.ask(&format_get(TOKEN)).token();
     world.edit(bad);
     let told = |api: &KubernetesApi, namespace: &str, kind: &str| {
-        until("an event", || events_on(api, namespace, kind).pop())
+        wait_until_some("an event", || events_on(api, namespace, kind).pop())
     };
     let (reason, message) = told(&world.api, "default", "Node");
     assert_eq!(reason, "ConfigReloadFailed");
@@ -130,7 +130,7 @@ fn a_bad_configuration_changes_nothing_and_is_told_on_the_node_or_on_the_agents_
 
     // Where the agent is told which pod it is, it is told there.
     world.edit(good);
-    until_true("it is good again", || world.metric("seawall_config_last_reload_successful") == 1.0);
+    wait_until_true("it is good again", || world.metric("seawall_config_last_reload_successful") == 1.0);
     assert!(world.agent.stop().success());
     let own = world.api.call_expecting_success("GET", "/api/v1/namespaces/seawall/pods/seawall-agent", None);
     let uid = own["metadata"]["uid"].as_str().unwrap();
@@ -138,7 +138,7 @@ fn a_bad_configuration_changes_nothing_and_is_told_on_the_node_or_on_the_agents_
     let mut program = command(env!("CARGO_BIN_EXE_seawall-agent"), &["--config", config.to_str().unwrap()]);
     world.agent =
         Agent::wait_until_serving(program.env("POD_UID", uid).stderr(Stdio::piped()).spawn().unwrap());
-    until_true("the agent to be ready", || world.admin("/readyz").status == 200);
+    wait_until_true("the agent to be ready", || world.admin("/readyz").status == 200);
     world.edit(bad);
     let (reason, message) = told(&world.api, "seawall", "Pod");
     assert_eq!(reason, "ConfigReloadFailed");

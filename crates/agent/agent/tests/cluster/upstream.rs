@@ -23,10 +23,10 @@ const PER_SECOND: u64 = 32;
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 fn leases_serve_on_at_their_pace_while_the_token_service_is_out_of_order() {
     let mut world = World::start(&["cart", "pay"], "");
-    world.cloud.set_token_lifetime(LIFE);
+    world.cloud.set_max_token_lifetime(LIFE);
     let (cart, pay) = (world.pod("cart-0", "cart"), world.pod("pay-0", "pay"));
     world.check_pod(&cart);
-    until_true("pay is known", || pay.ask(TOKEN).status == 200);
+    wait_until_true("pay is known", || pay.ask(TOKEN).status == 200);
     let calm = percentile(&world, &cart, Duration::from_secs(2));
     let fault = |status: u16| Faults { error_rate: 1.0, error_status: Some(status), ..Faults::default() };
     let html = Faults { html_errors: true, ..fault(500) };
@@ -34,7 +34,7 @@ fn leases_serve_on_at_their_pace_while_the_token_service_is_out_of_order() {
     let down = Faults { close_rate: 1.0, ..Faults::default() };
     for (name, faults) in [("down", down), ("slow", slow), ("throttling", fault(429)), ("lying", html)] {
         world.cloud.set_faults(&faults);
-        let before = world.cloud.counts(GoogleEndpoint::Exchange).calls;
+        let before = world.cloud.endpoint_request_counts(GoogleEndpoint::Exchange).calls;
         let stop = AtomicBool::new(false);
         let p99 = std::thread::scope(|scope| {
             // Another pod invents scopes as fast as it can, so that there is always something to fetch.
@@ -44,7 +44,7 @@ fn leases_serve_on_at_their_pace_while_the_token_service_is_out_of_order() {
             inventor.join().unwrap();
             p99
         });
-        let calls = world.cloud.counts(GoogleEndpoint::Exchange).calls - before;
+        let calls = world.cloud.endpoint_request_counts(GoogleEndpoint::Exchange).calls - before;
         eprintln!("{name}: p99 {p99:?} (calm: {calm:?}), {calls} exchanges");
         assert!(p99 <= calm * 4 + Duration::from_millis(5), "{name}: {p99:?} and not about {calm:?}");
         assert!(calls <= PER_SECOND * (FAULT.as_secs() + 2), "{name}: {calls}");
@@ -56,7 +56,7 @@ fn leases_serve_on_at_their_pace_while_the_token_service_is_out_of_order() {
     assert!(world.admin("/readyz").body.contains("renewal cannot keep them above the floor"));
     world.cloud.set_faults(&Faults::default());
     let old = cart.ask(TOKEN).token();
-    until_true("it is renewed", || cart.ask(TOKEN).token() != old);
+    wait_until_true("it is renewed", || cart.ask(TOKEN).token() != old);
 }
 
 /// The 99th percentile of warm answers, each of which must be cart's and valid.

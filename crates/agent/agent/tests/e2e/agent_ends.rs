@@ -19,7 +19,7 @@ use crate::install::fetch;
 use crate::node::{Node, ctr_command, e2e_artifact_path, kubepods_cgroup, run_successfully};
 use crate::pods::{Class, on_the_nodes_network, pod};
 use crate::real_metadata_server::SAYS;
-use crate::support::{TOKEN, until, until_true};
+use crate::support::{TOKEN, wait_until_some, wait_until_true};
 
 /// The longest time from the agent's next start to credentials. The promise is 1 s (SPECIFICATION.md has the figure that this test prints), but a
 /// test must also pass on a machine that is slow.
@@ -35,12 +35,12 @@ fn an_agent_that_is_killed_leaves_pods_refused_and_serves_them_again_when_it_is_
     for kill in [kill_the_process, kill_the_container] {
         let process = node.agent_process();
         kill(process);
-        until_true("the agent to be gone", || !is_there(process));
+        wait_until_true("the agent to be gone", || !is_there(process));
         refused(&node, &mut pods);
         back(&node, &mut pods);
     }
     node.api.call_expecting_success("DELETE", DAEMON_SET, Some(&json!({"propagationPolicy": "Foreground"})));
-    until_true("the agents to be gone", || node.agents().is_empty());
+    wait_until_true("the agents to be gone", || node.agents().is_empty());
     refused(&node, &mut pods);
     assert_eq!(node.real.pods(), 0);
 }
@@ -55,7 +55,7 @@ fn an_agent_with_a_hung_thread_ends_itself_and_its_next_process_serves() {
     let process = node.agent_process();
     // A thread that a debugger stops is as silent as one that waits for what never comes.
     let thread = stop_thread(process, "traffic-0");
-    until_true("the agent to end itself", || {
+    wait_until_true("the agent to end itself", || {
         // The thread of a tracer is gone only when the tracer has looked at it.
         let _ = waitpid(thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG));
         !is_there(process)
@@ -96,7 +96,7 @@ fn a_stopped_agent_is_ended_by_its_probe_and_its_next_process_serves() {
     let clock = Clock::system();
     let start = clock.now();
     kill_process(Pid::from_raw(process.try_into().unwrap()).unwrap(), Signal::STOP).unwrap();
-    until_true("the agent to be ended", || !is_there(process));
+    wait_until_true("the agent to be ended", || !is_there(process));
     back(&node, &mut pods);
     eprintln!("from the stop to credentials: {:?}", clock.now().since(start));
 }
@@ -140,8 +140,9 @@ fn back(node: &Node, pods: &mut [(PodProcess, &str)]) {
     node.agent_process();
     let start = clock.now();
     for (process, account) in pods {
-        let said =
-            until("credentials", || Some(fetch(process, TOKEN)).filter(|said| said.starts_with("200 ")));
+        let said = wait_until_some("credentials", || {
+            Some(fetch(process, TOKEN)).filter(|said| said.starts_with("200 "))
+        });
         node.check(&said, account);
     }
     let took = clock.now().since(start);
@@ -153,12 +154,12 @@ fn back(node: &Node, pods: &mut [(PodProcess, &str)]) {
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn uninstalling_leaves_no_program_no_pin_no_rule_and_no_taint() {
     let node = Node::with(&["cart"], &[&format!("{TAINT}=:NoSchedule")]);
-    assert!(node.taints().iter().any(|taint| taint == TAINT));
+    assert!(node.taint_keys().iter().any(|taint| taint == TAINT));
     // The kernel puts two files there itself.
     let before = pins();
     let mut helm = node.install_with(&json!({"startupTaint": TAINT}));
     assert!(helm.wait().unwrap().success());
-    until_true("the taint to be taken off", || node.taints().is_empty());
+    wait_until_true("the taint to be taken off", || node.taint_keys().is_empty());
     let mut cart = node.run(&pod("cart", "cart", Class::Burstable));
     node.check(&fetch(&mut cart, TOKEN), "cart");
     eprintln!("attached:\n{}", run_successfully(&mut redirect("status")));
@@ -171,7 +172,7 @@ fn uninstalling_leaves_no_program_no_pin_no_rule_and_no_taint() {
     assert!(!status.status.success(), "{status:?}");
     let rules = run_successfully(Command::new("nft").args(["list", "ruleset"]));
     assert!(!rules.contains("seawall"), "{rules}");
-    assert!(node.taints().is_empty());
+    assert!(node.taint_keys().is_empty());
     assert_eq!(fetch(&mut cart, TOKEN), format!("200 {SAYS}"));
 }
 

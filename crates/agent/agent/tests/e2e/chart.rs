@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::node::{Node, kubepods_cgroup, required_env_var, run_successfully};
 use crate::support::cloud::PROVIDER;
-use crate::support::{until, until_true};
+use crate::support::{wait_until_some, wait_until_true};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../deploy/helm/seawall");
 const NAMESPACE: &str = "seawall";
@@ -92,7 +92,7 @@ impl Node {
 
     /// Waits until every agent is of the last revision, and ready.
     pub(crate) fn until_rolled_out(&self) {
-        until_true("the rollout", || {
+        wait_until_true("the rollout", || {
             let set = self.api.call_expecting_success("GET", DAEMON_SET, None);
             let (wanted, status) = (&set["metadata"]["generation"], &set["status"]);
             let is_one = |count: &str| status[count] == 1;
@@ -115,7 +115,7 @@ impl Node {
 
     /// The process of the one agent that there is.
     pub(crate) fn agent_process(&self) -> u32 {
-        until("the agent's process", || match processes("/seawall-agent")[..] {
+        wait_until_some("the agent's process", || match processes("/seawall-agent")[..] {
             [only] => Some(only),
             _ => None,
         })

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::node::{Node, ctr_command, run_successfully};
 use crate::pod_answers::{Collector, Tally};
-use crate::support::until_true;
+use crate::support::wait_until_true;
 
 const PODS: usize = 500;
 /// At once; the addresses are 60.
@@ -63,8 +63,8 @@ fn churn(node: &Node, collector: &Collector, accounts: &[String], next: &AtomicU
 fn live(node: &Node, collector: &Collector, n: usize, account: &str) {
     let name = format!("pod-{n}");
     node.create_pod(&collector.pod(&name, account));
-    until_true(&format!("{name} to be served"), || collector.of(&name).own >= ENOUGH);
-    node.delete_pod(&name);
+    wait_until_true(&format!("{name} to be served"), || collector.of(&name).own >= ENOUGH);
+    node.delete_pod_and_wait(&name);
 }
 
 /// Ends the residents' sandboxes while something goes on, and waits until each is served again. Their addresses, before and after.
@@ -82,9 +82,9 @@ fn rebuild(
             run_successfully(&mut ctr_command(&["tasks", "kill", "--all", "--signal", "SIGKILL", sandbox]));
         }
         for (name, before) in residents.iter().zip(&before) {
-            until_true("another sandbox", || node.wait_for_pod_address(name) != *before);
+            wait_until_true("another sandbox", || node.wait_for_pod_address(name) != *before);
             let had = collector.of(name).own;
-            until_true("the resident to be served again", || collector.of(name).own > had + ENOUGH);
+            wait_until_true("the resident to be served again", || collector.of(name).own > had + ENOUGH);
         }
         going_on.join().unwrap();
     });

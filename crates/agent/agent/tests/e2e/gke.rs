@@ -6,7 +6,7 @@ use crate::install::fetch;
 use crate::node::Node;
 use crate::pods::{Class, pod};
 use crate::real_metadata_server::SAYS;
-use crate::support::{TOKEN, until_true};
+use crate::support::{TOKEN, wait_until_true};
 
 const EVENTS: &str = "/api/v1/namespaces/seawall/events?fieldSelector=reason=FailedCreate";
 
@@ -19,7 +19,7 @@ fn where_critical_pods_need_a_quota_the_charts_quota_admits_the_agents_and_the_u
     // The check before the installation has no priority class, so it needs no quota.
     let without = json!({"resourceQuota": {"enabled": "never"}});
     assert!(node.install_with(&without).wait().unwrap().success());
-    until_true("the API server to refuse the agent's pod", || {
+    wait_until_true("the API server to refuse the agent's pod", || {
         let events = node.api.call_expecting_success("GET", EVENTS, None).to_string();
         events.contains("insufficient quota to match these scopes")
     });
@@ -30,7 +30,7 @@ fn where_critical_pods_need_a_quota_the_charts_quota_admits_the_agents_and_the_u
     let with =
         json!({"resourceQuota": {"enabled": "always"}, "podAnnotations": {"seawall.test/revision": "2"}});
     node.upgrade(&with);
-    until_true("cart's credentials", || node.token(&fetch(&mut cart, TOKEN)).is_some());
+    wait_until_true("cart's credentials", || node.token(&fetch(&mut cart, TOKEN)).is_some());
     // Its pods have the class, too.
     node.uninstall();
     assert_eq!(fetch(&mut cart, TOKEN), format!("200 {SAYS}"));

@@ -8,7 +8,7 @@ use crate::install::fetch;
 use crate::node::Node;
 use crate::pods::{Class, on_the_nodes_network, pod};
 use crate::real_metadata_server::SAYS;
-use crate::support::{TOKEN, until_true};
+use crate::support::{TOKEN, wait_until_true};
 
 /// The requests of AWS's VPC CNI at its start on a node with 15 interfaces, which it sends at once.
 const BURST: usize = 150;
@@ -34,7 +34,7 @@ fn pods_on_the_nodes_network_keep_the_real_server_while_agents_start_change_and_
     burst(&mut agents);
     let mut helm = node.install_with(&json!({}));
     // Also between the attachment and the first agent.
-    until_true("cart's credentials", || {
+    wait_until_true("cart's credentials", || {
         burst(&mut agents);
         fetch(&mut cart, TOKEN).starts_with("200 {")
     });
@@ -42,14 +42,14 @@ fn pods_on_the_nodes_network_keep_the_real_server_while_agents_start_change_and_
     node.until_rolled_out();
     let mut upgrade = node.start_upgrade(&json!({"podAnnotations": {"seawall.test/revision": "2"}}));
     let before = node.agents();
-    until_true("the next agent", || {
+    wait_until_true("the next agent", || {
         burst(&mut agents);
         upgrade.try_wait().unwrap().is_some() && node.agents().iter().all(|agent| !before.contains(agent))
     });
     node.until_rolled_out();
     assert!(node.token(&fetch(&mut cart, TOKEN)).is_some());
     node.api.call_expecting_success("DELETE", DAEMON_SET, Some(&json!({"propagationPolicy": "Foreground"})));
-    until_true("the agents to be gone", || {
+    wait_until_true("the agents to be gone", || {
         burst(&mut agents);
         node.agents().is_empty()
     });

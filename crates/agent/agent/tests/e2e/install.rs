@@ -12,7 +12,7 @@ use crate::node::{Node, kubepods_cgroup};
 use crate::pods::{Class, pod};
 use crate::real_metadata_server::SAYS;
 use crate::support::network::METADATA;
-use crate::support::{EMAIL, TOKEN, cloud, identity, until, until_true};
+use crate::support::{EMAIL, TOKEN, cloud, identity, wait_until_some, wait_until_true};
 
 /// From `helm install` to a running pod's first credentials, with the check before the installation. 10 s are promised, but not beside a
 /// machine's other work.
@@ -46,8 +46,9 @@ fn every_pod_has_its_own_credentials_within_seconds_of_helm_install_and_the_node
     assert_eq!(stand_in, 1);
     let start = clock.now();
     let mut helm = node.install_with(&json!({}));
-    let first =
-        until("credentials", || Some(fetch(&mut cart, TOKEN)).filter(|said| node.token(said).is_some()));
+    let first = wait_until_some("credentials", || {
+        Some(fetch(&mut cart, TOKEN)).filter(|said| node.token(said).is_some())
+    });
     let took = clock.now().since(start);
     eprintln!("helm install to the first credentials of a running pod: {took:?}");
     node.check(&first, "cart");
@@ -85,7 +86,7 @@ fn classes(node: &Node) {
 /// One name, and each time another pod.
 fn again_and_again(node: &Node) {
     for account in ["search", "batch", "cart"] {
-        node.delete_pod("search");
+        node.delete_pod_and_wait("search");
         let mut process = node.run(&pod("search", account, Class::Burstable));
         node.check(&fetch(&mut process, TOKEN), account);
     }
@@ -109,7 +110,7 @@ fn a_wrong_first_installation_cuts_off_no_pod_and_says_why() {
     unchecked["checkHook"] = json!({"enabled": false});
     node.uninstall();
     assert!(node.install_with(&unchecked).wait().unwrap().success());
-    let reason = until("the reason", || {
+    let reason = wait_until_some("the reason", || {
         let pods = node.api.call_expecting_success("GET", AGENTS, None);
         let pods = pods["items"].as_array().unwrap().iter();
         let checks = pods.map(|pod| &pod["status"]["initContainerStatuses"][0]);
@@ -123,7 +124,7 @@ fn a_wrong_first_installation_cuts_off_no_pod_and_says_why() {
 
     // The mended configuration needs no other cure.
     node.upgrade(&json!({}));
-    until_true("cart's credentials", || node.token(&fetch(&mut cart, TOKEN)).is_some());
+    wait_until_true("cart's credentials", || node.token(&fetch(&mut cart, TOKEN)).is_some());
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn the_agents_process_has_given_up_its_rights_and_the_pod_was_given_few() {
     let node = Node::start(&["cart"]);
     node.install();
     let mut cart = node.run(&pod("cart", "cart", Class::Burstable));
-    until_true("credentials", || fetch(&mut cart, TOKEN).starts_with("200 "));
+    wait_until_true("credentials", || fetch(&mut cart, TOKEN).starts_with("200 "));
     let process = node.agent_process();
     for thread in fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten() {
         let status = fs::read_to_string(thread.path().join("status")).unwrap();

@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::pods::{Class, pod};
 use crate::support::client_library::google::{GOOGLE_LIBRARIES, ID_TOKEN_AUDIENCE};
 use crate::support::client_library::{
-    ClientLibrary, LibraryRun, ProgramLocation, ResolverFiles, assert_no_complaints, start_all,
+    ClientLibrary, LibraryRun, ProgramLocation, ResolverFiles, assert_all_ok, start_all,
 };
 use crate::support::cloud::{email, subject};
 
@@ -28,7 +28,7 @@ fn every_library_gets_the_pods_own_tokens() {
         let mut runs = start_all(&libraries, &names, ProgramLocation::Pod(&enter), steps);
         runs.iter_mut().for_each(LibraryRun::wait_for_success);
         runs.iter().for_each(|run| eprintln!("{}", run.summary()));
-        assert_no_complaints(runs.iter().map(|run| check(&node, run, name)));
+        assert_all_ok(runs.iter().map(|run| check(&node, run, name)));
     }
     assert_eq!(node.real.pods(), 0);
 }
@@ -44,12 +44,12 @@ fn steps(library: &ClientLibrary) -> Vec<String> {
 }
 
 fn check(node: &Node, run: &LibraryRun, account: &str) -> Result<(), String> {
-    let token = node.cloud.read(run.value(run.library.credentials_step)?);
+    let token = node.cloud.read(run.value_of_step(run.library.credentials_step)?);
     assert_eq!((token.sub, token.account), (subject(account), Some(email(account))), "{}", run.library.name);
     let identity = format!("identity={ID_TOKEN_AUDIENCE}");
     if run.library.other_steps.contains(&&*identity) {
         assert_eq!(
-            node.cloud.identity(run.value(&identity)?)["email"],
+            node.cloud.identity(run.value_of_step(&identity)?)["email"],
             email(account),
             "{}",
             run.library.name

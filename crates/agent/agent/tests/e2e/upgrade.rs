@@ -11,7 +11,7 @@ use crate::install::fetch;
 use crate::node::{Node, run_successfully};
 use crate::pods::{Class, pod, running};
 use crate::support::network::METADATA;
-use crate::support::{TOKEN, until_true};
+use crate::support::{TOKEN, wait_until_true};
 
 const RATE: u64 = 300;
 /// Each load lasts at least so long, and until everything that it is to outlast is done.
@@ -34,7 +34,7 @@ fn no_request_fails_while_agents_are_rolled_out() {
         assert_ne!(node.agents(), before);
         eprintln!("rollout {revision}: {:?}", clock.now().since(start));
     }
-    until_true("the least time of a load", || clock.now().since(begun) >= LEAST);
+    wait_until_true("the least time of a load", || clock.now().since(begun) >= LEAST);
     print_connects();
     for (account, load) in loads {
         interrupt(&node, account);
@@ -63,13 +63,13 @@ fn no_request_fails_while_the_configuration_is_reloaded() {
     for letter in ["b", "c", "d"] {
         let name = format!("europe-west1-{letter}");
         node.upgrade(&zone(&name));
-        until_true("the zone", || fetch(&mut batch, ZONE).ends_with(&name));
+        wait_until_true("the zone", || fetch(&mut batch, ZONE).ends_with(&name));
         node.upgrade(&zone("nowhere at all"));
-        until_true("the refusal to be told", || is_refused(&node, &agents[0]));
+        wait_until_true("the refusal to be told", || is_refused(&node, &agents[0]));
         assert!(fetch(&mut batch, ZONE).ends_with(&name));
     }
-    until_true("the least time of a load", || clock.now().since(begun) >= LEAST);
-    until_true("the drop rules to be loaded again", || {
+    wait_until_true("the least time of a load", || clock.now().since(begun) >= LEAST);
+    wait_until_true("the drop rules to be loaded again", || {
         nft(&["list", "ruleset"]).contains("ip daddr 169.254.169.254 counter")
     });
     print_connects();
@@ -89,7 +89,7 @@ fn print_connects() {
 
 /// By the agent's own word, as an operator reads it.
 fn is_refused(node: &Node, agent: &str) -> bool {
-    let mut status = node.kubectl();
+    let mut status = node.kubectl_command();
     status.args(["--namespace", "seawall", "exec", agent, "--", "/seawall-agent", "status"]);
     String::from_utf8(status.output().unwrap().stdout).unwrap().contains("google.zone")
 }
@@ -111,7 +111,7 @@ fn load(node: &Node, account: &str, kept: &str) -> Child {
     pod["spec"]["containers"][0]["image"] =
         json!(concat!("seawall.local/seawall:", env!("CARGO_PKG_VERSION")));
     let mut process = node.run(&pod);
-    until_true("credentials", || fetch(&mut process, TOKEN).starts_with("200 "));
+    wait_until_true("credentials", || fetch(&mut process, TOKEN).starts_with("200 "));
     let (rate, duration) = (format!("--rate={RATE}"), "--duration=1h".to_owned());
     let shown = ["--output=none", "--summary=json", "--live=none", "--sample-responses=2"];
     let bounds = ["--max-workers=50", "--timeout=30s"];

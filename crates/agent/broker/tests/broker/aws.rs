@@ -40,7 +40,8 @@ fn users_keys(config: &mut AwsExchangeConfig) {
 async fn a_pods_token_becomes_its_roles_session_and_nobody_elses() {
     let aws = start_with(|options| {
         options.unknown_roles_trust_everyone = false;
-        options.roles = vec![EmulatedRole::trusting_everyone(arn("cart").as_str()).trusting(SUBJECT)];
+        options.roles =
+            vec![EmulatedRole::trusting_everyone(arn("cart").as_str()).with_trusted_caller(SUBJECT)];
     })
     .await;
     let exchange = aws.exchange(|_| {});
@@ -76,7 +77,7 @@ async fn the_audience_is_the_roles_own() {
 async fn given_keys_sign_for_a_role_with_its_external_id_and_tags() {
     let aws = start_with(|options| {
         options.unknown_roles_trust_everyone = false;
-        let cart = EmulatedRole::trusting_everyone(arn("cart").as_str()).trusting(USER);
+        let cart = EmulatedRole::trusting_everyone(arn("cart").as_str()).with_trusted_caller(USER);
         options.roles = vec![EmulatedRole { external_id: Some("x1/y:z".into()), ..cart }];
     })
     .await;
@@ -86,7 +87,7 @@ async fn given_keys_sign_for_a_role_with_its_external_id_and_tags() {
     let tags = SessionTags::new(vec![tag("team", "a b"), tag("env", "")]).unwrap();
     let cart = KeySignedRole { external_id: external_id("x1/y:z"), tags, ..role("cart") };
     let issued = aws.issue(&exchange, keys(None, cart.clone())).await.unwrap();
-    let session = aws.running.session(issued.credential.session_token()).unwrap();
+    let session = aws.running.session_of_token(issued.credential.session_token()).unwrap();
     assert_eq!(session.taken_by, USER);
     let told: Vec<_> = session.tags.iter().map(|(key, value)| (&**key, &**value)).collect();
     assert_eq!(told, [("env", ""), ("team", "a b")]);
@@ -126,10 +127,10 @@ async fn the_instances_role_signs_and_is_asked_for_once_until_it_ends() {
     let aws = start().await;
     let url = aws.running.url();
     let exchange = aws.exchange(|config| config.node_key_source = Some(NodeKeySource::Instance { url }));
-    let asked = || aws.running.counts(AwsEndpoint::Metadata).calls;
+    let asked = || aws.running.endpoint_request_counts(AwsEndpoint::Metadata).calls;
     for name in ["cart", "till"] {
         let issued = aws.issue(&exchange, keys(None, role(name))).await.unwrap();
-        assert_eq!(aws.running.session(issued.credential.session_token()).unwrap().taken_by, NODE);
+        assert_eq!(aws.running.session_of_token(issued.credential.session_token()).unwrap().taken_by, NODE);
     }
     assert_eq!(asked(), 3, "a token, the role, its keys");
     aws.hand.advance(6 * HOUR);
@@ -146,8 +147,8 @@ async fn keys_that_are_refused_before_their_end_are_fetched_anew_once() {
     let exchange = aws.exchange(|config| config.node_key_source = Some(NodeKeySource::Instance { url }));
     let error = aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err();
     assert!(error.to_string().contains("InvalidClientTokenId"), "{error}");
-    assert_eq!(instance.running.counts(AwsEndpoint::Metadata).calls, 6);
-    assert_eq!(aws.running.counts(AwsEndpoint::AssumeRole).calls, 2);
+    assert_eq!(instance.running.endpoint_request_counts(AwsEndpoint::Metadata).calls, 6);
+    assert_eq!(aws.running.endpoint_request_counts(AwsEndpoint::AssumeRole).calls, 2);
 }
 
 #[tokio::test]
@@ -156,9 +157,9 @@ async fn a_base_role_is_assumed_once_for_all_and_alone_may_assume_the_others() {
     let aws = start_with(|options| {
         options.unknown_roles_trust_everyone = false;
         options.roles = vec![
-            EmulatedRole::trusting_everyone(base.arn.as_str()).trusting(USER),
-            EmulatedRole::trusting_everyone(arn("cart").as_str()).trusting(base.arn.as_str()),
-            EmulatedRole::trusting_everyone(arn("till").as_str()).trusting(base.arn.as_str()),
+            EmulatedRole::trusting_everyone(base.arn.as_str()).with_trusted_caller(USER),
+            EmulatedRole::trusting_everyone(arn("cart").as_str()).with_trusted_caller(base.arn.as_str()),
+            EmulatedRole::trusting_everyone(arn("till").as_str()).with_trusted_caller(base.arn.as_str()),
         ];
     })
     .await;
@@ -169,7 +170,7 @@ async fn a_base_role_is_assumed_once_for_all_and_alone_may_assume_the_others() {
         let issued = aws.issue(&exchange, long(keys(Some(base.clone()), role(name)))).await.unwrap();
         assert_eq!((issued.credential.role_name(), issued.shortened_from), (name, None));
     }
-    assert_eq!(aws.running.counts(AwsEndpoint::AssumeRole).calls, 3);
+    assert_eq!(aws.running.endpoint_request_counts(AwsEndpoint::AssumeRole).calls, 3);
     let error = aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err();
     assert!(error.fault == ExchangeFault::AccessDenied && !error.is_node_error, "{error}");
     aws.hand.advance(HOUR);
@@ -181,7 +182,8 @@ async fn a_base_role_is_assumed_once_for_all_and_alone_may_assume_the_others() {
 async fn a_base_role_that_the_node_may_not_take_is_the_nodes_fault_and_no_pods() {
     let aws = start_with(|options| {
         options.unknown_roles_trust_everyone = false;
-        options.roles = vec![EmulatedRole::trusting_everyone(role("base").arn.as_str()).trusting(NODE)];
+        options.roles =
+            vec![EmulatedRole::trusting_everyone(role("base").arn.as_str()).with_trusted_caller(NODE)];
     })
     .await;
     let exchange = aws.exchange(users_keys);
@@ -196,8 +198,8 @@ async fn a_role_of_another_account_is_reached_through_the_pods_own_each_time() {
     let aws = start_with(|options| {
         options.unknown_roles_trust_everyone = false;
         options.roles = vec![
-            EmulatedRole::trusting_everyone(arn("cart").as_str()).trusting(SUBJECT),
-            EmulatedRole::trusting_everyone(theirs).trusting(arn("cart").as_str()),
+            EmulatedRole::trusting_everyone(arn("cart").as_str()).with_trusted_caller(SUBJECT),
+            EmulatedRole::trusting_everyone(theirs).with_trusted_caller(arn("cart").as_str()),
         ];
     })
     .await;
@@ -209,7 +211,7 @@ async fn a_role_of_another_account_is_reached_through_the_pods_own_each_time() {
         let issued = aws.issue(&exchange, through.clone()).await.unwrap();
         assert_eq!((issued.credential.account(), issued.credential.role_name()), ("999999999999", "theirs"));
         // What one ServiceAccount's token proved is kept for nobody.
-        assert_eq!(aws.running.counts(AwsEndpoint::WebIdentity).calls, calls);
+        assert_eq!(aws.running.endpoint_request_counts(AwsEndpoint::WebIdentity).calls, calls);
     }
 }
 
@@ -229,7 +231,7 @@ async fn eks_knows_the_role_of_a_pod_whose_token_the_node_hands_in() {
         assert_eq!(*subject.asked.lock().unwrap(), [POD_IDENTITY_AUDIENCE]);
         assert_eq!(issued.credential.role_name(), "cart");
         assert_eq!(issued.credential.expires(), aws.clock.wall_time() + 6 * HOUR);
-        let session = aws.running.session(issued.credential.session_token()).unwrap();
+        let session = aws.running.session_of_token(issued.credential.session_token()).unwrap();
         assert_eq!(session.tags["kubernetes-pod-name"], "pod-1", "EKS tags it with the pod of the token");
     }
     let unbound = exchange.issue(&principal("cart", way()), &aws.unbound_subject("cart")).await.unwrap_err();
@@ -253,7 +255,7 @@ async fn a_pod_that_nobody_gave_a_role_is_one_call_a_minute_however_often_it_ask
     let exchange = aws.exchange(|config| config.node_key_source = Some(NodeKeySource::Instance { url }));
     let node = Node::new(&aws, exchange, BROKER_SETTINGS);
     let pod = node.pod("cart-0", "cart", &Arc::new(pod_identity("cart-0")));
-    let calls = || aws.running.counts(AwsEndpoint::PodIdentity).calls;
+    let calls = || aws.running.endpoint_request_counts(AwsEndpoint::PodIdentity).calls;
     for _ in 0..3600 / 5 {
         let refused = node.answer(&pod).await.unwrap_err();
         assert_eq!(refused.fault(), Some(ExchangeFault::NoAssociation));
@@ -276,7 +278,7 @@ async fn pods_of_one_service_account_share_no_session_that_eks_tags_with_a_pod()
     let node = Node::new(&aws, exchange, BROKER_SETTINGS);
     for (calls, name) in [(1, "cart-0"), (2, "cart-1")] {
         node.answer(&node.pod(name, "cart", &Arc::new(pod_identity(name)))).await.unwrap();
-        assert_eq!(aws.running.counts(AwsEndpoint::PodIdentity).calls, calls);
+        assert_eq!(aws.running.endpoint_request_counts(AwsEndpoint::PodIdentity).calls, calls);
     }
 }
 
@@ -294,7 +296,7 @@ async fn what_goes_wrong_upstream_is_told_by_kind() {
         (failing(500, false), "InternalFailure"),
         (failing(503, false), "ServiceUnavailable"),
         (failing(502, true), "the body is not an AWS error"),
-        (Faults { garbage_rate: 1.0, ..Faults::default() }, "not the expected XML"),
+        (Faults { truncated_body_rate: 1.0, ..Faults::default() }, "not the expected XML"),
         (Faults { close_rate: 1.0, ..Faults::default() }, "AssumeRoleWithWebIdentity"),
     ] {
         aws.running.set_faults(&faults);
@@ -331,7 +333,7 @@ async fn a_token_that_sts_does_not_take_spoils_nothing_for_its_siblings() {
     let asked = node.ask(&sound);
     assert_eq!(node.answer(&newest).await.unwrap().value.role_name(), "cart");
     assert!(asked.await.unwrap().is_ok());
-    assert_eq!(aws.running.counts(AwsEndpoint::WebIdentity).calls, 2);
+    assert_eq!(aws.running.endpoint_request_counts(AwsEndpoint::WebIdentity).calls, 2);
 }
 
 /// An STS or EKS Auth that says what it is told to say.
@@ -372,7 +374,7 @@ async fn told(liar: &Server) -> (SystemTime, [(Answer, Duration); 4]) {
     let aws = start().await;
     let exchange = aws.exchange(|config| {
         users_keys(config);
-        (config.sts_url, config.eks_auth_url) = (Some(liar.url("")), Some(liar.url("")));
+        (config.sts_url, config.eks_auth_url) = (Some(liar.url_of_path("")), Some(liar.url_of_path("")));
     });
     let long =
         RoleAccess { session_duration: SessionDuration::new(6 * HOUR).unwrap(), ..keys(None, role("cart")) };
@@ -429,7 +431,7 @@ async fn a_session_of_another_role_than_was_asked_for_is_refused() {
     let aws = start().await;
     let exchange = aws.exchange(|config| {
         users_keys(config);
-        config.sts_url = Some(liar.url(""));
+        config.sts_url = Some(liar.url_of_path(""));
     });
     for path in ["cart", "team/a/cart"] {
         aws.issue(&exchange, keys(None, role(path))).await.unwrap();
@@ -451,7 +453,7 @@ async fn a_role_that_allows_less_is_asked_for_less_from_then_on_and_it_is_told_o
     let exchange = aws.exchange(|_| {});
     let long =
         || RoleAccess { session_duration: SessionDuration::new(6 * HOUR).unwrap(), ..web_identity("cart") };
-    let calls = || aws.running.counts(AwsEndpoint::WebIdentity).calls;
+    let calls = || aws.running.endpoint_request_counts(AwsEndpoint::WebIdentity).calls;
     let first = aws.issue(&exchange, long()).await.unwrap();
     assert_eq!(
         (first.shortened_from, first.lifetime, calls()),
@@ -459,15 +461,15 @@ async fn a_role_that_allows_less_is_asked_for_less_from_then_on_and_it_is_told_o
     );
     assert_eq!((aws.issue(&exchange, long()).await.unwrap().shortened_from, calls()), (None, 3));
     // A quarter of an hour is all that some imitations of STS give.
-    aws.running.set_role(EmulatedRole {
-        longest: 15 * MINUTE,
+    aws.running.add_or_replace_role(EmulatedRole {
+        max_session_duration: 15 * MINUTE,
         ..EmulatedRole::trusting_everyone(arn("till").as_str())
     });
     let till = aws.issue(&exchange, web_identity("till")).await.unwrap();
     assert_eq!((till.shortened_from, till.lifetime), (Some(HOUR), 15 * MINUTE - Duration::from_secs(1)));
     // The role was changed, which is noticed within a day.
-    aws.running.set_role(EmulatedRole {
-        longest: 12 * HOUR,
+    aws.running.add_or_replace_role(EmulatedRole {
+        max_session_duration: 12 * HOUR,
         ..EmulatedRole::trusting_everyone(arn("cart").as_str())
     });
     aws.hand.advance(24 * HOUR);
@@ -479,7 +481,7 @@ async fn no_keys_is_said_and_asks_nobody() {
     let aws = start().await;
     let error = aws.issue(&aws.exchange(|_| {}), keys(None, role("cart"))).await.unwrap_err();
     assert_eq!((error.fault, error.step), (ExchangeFault::ExchangeRejected, "node's keys"));
-    assert_eq!(aws.running.counts(AwsEndpoint::AssumeRole).calls, 0);
+    assert_eq!(aws.running.endpoint_request_counts(AwsEndpoint::AssumeRole).calls, 0);
 }
 
 #[tokio::test]
@@ -547,7 +549,7 @@ async fn a_days_answers_stay_above_the_floor_for_48_calls_a_role_at_most() {
     for pod in starting {
         pod.await.unwrap().unwrap();
     }
-    let calls = || aws.running.counts(AwsEndpoint::WebIdentity).calls;
+    let calls = || aws.running.endpoint_request_counts(AwsEndpoint::WebIdentity).calls;
     assert_eq!(calls(), 20, "a node's start is one call for each principal");
     let mut least = Duration::MAX;
     for _ in 0..24 * 12 {
@@ -641,8 +643,8 @@ async fn a_throttled_account_is_asked_less_and_every_pod_is_served_in_the_end() 
 #[tokio::test]
 async fn sessions_of_a_quarter_of_an_hour_are_counted_as_below_the_floor() {
     let aws = start().await;
-    aws.running.set_role(EmulatedRole {
-        longest: 15 * MINUTE,
+    aws.running.add_or_replace_role(EmulatedRole {
+        max_session_duration: 15 * MINUTE,
         ..EmulatedRole::trusting_everyone(arn("cart").as_str())
     });
     let node = Node::new(&aws, aws.exchange(|_| {}), BROKER_SETTINGS);

@@ -26,8 +26,10 @@ fn no_token_and_no_key_is_logged_and_a_cut_is_told_once() {
 /// Gets one credential by each method. Returns the texts that no log line may hold.
 async fn day() -> Vec<String> {
     let subject = "system:serviceaccount:shop:cart".to_owned();
-    let short =
-        EmulatedRole { longest: 15 * MINUTE, ..EmulatedRole::trusting_everyone(arn("short").as_str()) };
+    let short = EmulatedRole {
+        max_session_duration: 15 * MINUTE,
+        ..EmulatedRole::trusting_everyone(arn("short").as_str())
+    };
     let aws = start_with(|options| {
         options.associations = [(subject, arn("cart").as_str().to_owned())].into();
         options.roles = vec![short];

@@ -96,14 +96,14 @@ impl Aws {
         Subject {
             issuer: self.issuer.clone(),
             clock: self.clock.clone(),
-            workload: Workload::service_account("shop", name).in_pod("pod-1"),
+            workload: Workload::for_service_account("shop", name).in_pod("pod-1"),
             asked: Arc::default(),
         }
     }
 
     /// The Kubernetes tokens of the same ServiceAccount that are bound to no pod.
     pub(crate) fn unbound_subject(&self, name: &str) -> Subject {
-        Subject { workload: Workload::service_account("shop", name), ..self.subject(name) }
+        Subject { workload: Workload::for_service_account("shop", name), ..self.subject(name) }
     }
 
     /// Calls the cloud once, without a broker.
@@ -253,8 +253,10 @@ impl<'a> Node<'a> {
                 yield_now().await;
             }
             let in_air = self.counted.in_air.load(Ordering::Relaxed);
-            let held =
-                || emulated::AwsEndpoint::ALL.map(|endpoint| self.aws.running.counts(endpoint).in_flight);
+            let held = || {
+                emulated::AwsEndpoint::ALL
+                    .map(|endpoint| self.aws.running.endpoint_request_counts(endpoint).in_flight)
+            };
             if in_air == 0 || (hanging && held().iter().sum::<u64>() >= in_air as u64) {
                 return;
             }

@@ -21,13 +21,13 @@ use crate::pod::PodEntry;
 pub(super) const CREDENTIALS_WAIT_TIMEOUT: Duration = Duration::from_millis(850);
 
 /// The longest time that a request of the SDK for Go waits for credentials. See [`CREDENTIALS_WAIT_TIMEOUT`].
-pub(super) const GO_SDK_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
+pub(super) const GO_SDK_CREDENTIALS_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The longest time that a request for a session token waits for the attestation of its pod.
 ///
 /// The request waits only if the agent expects a pod at the client's address. Attestation normally takes milliseconds. If
 /// attestation takes longer, the client still gets a token.
-pub(super) const TOKEN_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
+pub(super) const TOKEN_ATTESTATION_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The time limit for the answer to a request.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,7 @@ async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<Aws
         let fetched = tokio::select! {
             biased;
             () = replaced => continue,
-            fetched = own.credentials.lease_for_request_at((), came) => fetched,
+            fetched = own.lease_client.lease_for_request_at((), came) => fetched,
         };
         return match fetched {
             Ok(lease) => Ok((own, lease)),

@@ -31,10 +31,10 @@ use super::policy::{RolePolicy, namespace, role_arn, session};
 #[derive(Clone, Debug, PartialEq)]
 pub struct AwsConfig {
     pub(super) role_policy: RolePolicy,
-    pub(super) exchange: RoleSessionConfig,
-    pub(super) instance_metadata: InstanceMetadata,
+    pub(super) role_session: RoleSessionConfig,
+    pub(super) served_instance_metadata: InstanceMetadata,
     pub(super) imds: ImdsConfig,
-    pub(super) containers: ContainersConfig,
+    pub(super) container_credentials: ContainerCredentialsConfig,
 }
 
 /// The settings for sessions of roles: the AWS endpoints that issue the sessions, and the credentials with which the agent calls
@@ -49,7 +49,7 @@ pub(super) struct RoleSessionConfig {
     pub(super) ca_file: Option<PathBuf>,
     pub(super) proxy: Option<String>,
     pub(super) duration: SessionDuration,
-    pub(super) base: BaseCredentials,
+    pub(super) base_credentials: BaseCredentials,
 }
 
 /// The identity with which the agent assumes roles for pods.
@@ -89,11 +89,11 @@ pub(super) struct ImdsConfig {
 
 /// The configuration of the containers' credentials endpoint.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ContainersConfig {
+pub(super) struct ContainerCredentialsConfig {
     /// The audience of the Kubernetes tokens that pods send to this endpoint.
     pub(super) audience: String,
     /// The addresses that are allowed in the Host header of a request.
-    pub(super) hosts: Vec<IpAddr>,
+    pub(super) allowed_hosts: Vec<IpAddr>,
 }
 
 /// The reloadable keys of this section. A change of `imds.tokenKeyFile` needs a restart, because the current keys signed the
@@ -141,23 +141,29 @@ impl AwsConfig {
     /// Reads the section.
     pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let table = section.as_table();
-        let account = table.key("account").text("an account's twelve digits, in quotes", |text| {
+        let account = table.node_of_key("account").text("an account's twelve digits, in quotes", |text| {
             role_arn::is_account_id(text).then(|| text.to_owned())
         });
         let region = region(&table);
         let roles = base_of_roles(&table, account.as_deref(), &region);
-        let session = table.key("session").as_table();
-        let pod_identity = table.key("podIdentity").as_table();
+        let session = table.node_of_key("session").as_table();
+        let pod_identity = table.node_of_key("podIdentity").as_table();
         let rules = rules(&table, &session, &pod_identity, roles);
         let exchange = exchange(&table, &session, &pod_identity, base, region, &rules);
         let facts = facts(&table, account, &exchange.region);
-        let of_imds = table.key("imds").as_table();
+        let of_imds = table.node_of_key("imds").as_table();
         let imds = imds(&of_imds, base);
-        let containers = containers_of(&table.key("containers").as_table(), listen);
-        let read = Self { role_policy: rules, exchange, instance_metadata: facts, imds, containers };
+        let containers = containers_of(&table.node_of_key("containers").as_table(), listen);
+        let read = Self {
+            role_policy: rules,
+            role_session: exchange,
+            served_instance_metadata: facts,
+            imds,
+            container_credentials: containers,
+        };
         if read.asks_the_real_service() && values::is_own_listener(&read.imds.upstream_url, listen) {
             of_imds
-                .key("upstreamUrl")
+                .node_of_key("upstreamUrl")
                 .reject("the address of the real metadata service, not an address that the agent listens at");
         }
         read
@@ -176,13 +182,14 @@ impl AwsConfig {
 
     fn asks_the_real_service(&self) -> bool {
         !self.imds.passthrough_paths.is_empty()
-            || self.assumes_roles() && self.exchange.base.source == BaseCredentialSource::InstanceRole
+            || self.assumes_roles()
+                && self.role_session.base_credentials.source == BaseCredentialSource::InstanceRole
     }
 }
 
 impl ImdsConfig {
     /// Returns a warning for the operator if a restart of the agent invalidates session tokens.
-    pub(super) fn warning(&self) -> Option<String> {
+    pub(super) fn session_token_warning(&self) -> Option<String> {
         let life = self.max_token_lifetime.as_secs();
         let limit = if self.max_token_lifetime > UNKNOWN_POD_MAX_TTL {
             format!(
@@ -216,7 +223,7 @@ fn region(table: &DocumentTable<'_>) -> String {
 
 fn base_of_roles(table: &DocumentTable<'_>, account: Option<&str>, region: &str) -> Option<BaseRoleArn> {
     let form = "the beginning of role ARNs, such as arn:aws:iam::123456789012:role/";
-    let given = table.key("baseRoleArn").text(form, BaseRoleArn::new);
+    let given = table.node_of_key("baseRoleArn").text(form, BaseRoleArn::new);
     given.or_else(|| BaseRoleArn::of_account(partition(region), account?))
 }
 
@@ -226,24 +233,24 @@ fn rules(
     pod_identity: &DocumentTable<'_>,
     base: Option<BaseRoleArn>,
 ) -> RolePolicy {
-    let role_sources = role_sources(&table.key("roleSources"));
+    let role_sources = role_sources(&table.node_of_key("roleSources"));
     let has = |source: &str| role_sources.contains(&source);
-    let kube2iam = kube2iam(&table.key("kube2iam").as_table());
+    let kube2iam = kube2iam(&table.node_of_key("kube2iam").as_table());
     let by_pod = namespace::NamespaceRules {
         uses_kiam_annotation: has("kiam"),
         kube2iam: has("kube2iam").then_some(kube2iam),
     };
-    let audience = table.key("irsaAudience").text(AUDIENCE, audience);
+    let audience = table.node_of_key("irsaAudience").text(AUDIENCE, audience);
     let audience = audience.unwrap_or_else(|| WEB_IDENTITY_AUDIENCE.to_owned());
-    let prefix = session.key("namePrefix").text("at most 32 letters, digits and _+=,.@-", |text| {
+    let prefix = session.node_of_key("namePrefix").text("at most 32 letters, digits and _+=,.@-", |text| {
         session::is_session_name_prefix(text).then(|| text.to_owned())
     });
-    let tags = session.key("tags").list().iter().filter_map(|item| item.text(TAGS, tag)).collect();
-    let defaults = defaults(&table.key("defaultRoles").as_table(), base.as_ref());
+    let tags = session.node_of_key("tags").list().iter().filter_map(|item| item.text(TAGS, tag)).collect();
+    let defaults = defaults(&table.node_of_key("defaultRoles").as_table(), base.as_ref());
     RolePolicy {
         pod_role_rules: (by_pod.uses_kiam_annotation || by_pod.kube2iam.is_some()).then_some(by_pod),
         service_account_audience: has("irsa").then(|| audience.into()),
-        association_cluster: cluster(&pod_identity.key("clusterName"), has(POD_IDENTITY)),
+        association_cluster: cluster(&pod_identity.node_of_key("clusterName"), has(POD_IDENTITY)),
         default_roles: defaults,
         session_tags: tags,
         session_prefix: prefix.unwrap_or_default(),
@@ -276,9 +283,9 @@ fn cluster(node: &DocumentNode<'_>, is_on: bool) -> Option<ClusterName> {
 fn kube2iam(table: &DocumentTable<'_>) -> Kube2iamFlags {
     let known = |text: &str| FORMATS.iter().find(|(_, name)| *name == text).map(|(format, _)| *format);
     Kube2iamFlags {
-        namespace_restrictions: table.key("namespaceRestrictions").boolean().unwrap_or(true),
+        namespace_restrictions: table.node_of_key("namespaceRestrictions").boolean().unwrap_or(true),
         namespace_restriction_format: table
-            .key("namespaceRestrictionFormat")
+            .node_of_key("namespaceRestrictionFormat")
             .text("glob or regexp", known)
             .unwrap_or(AllowedRolesFormat::Glob),
     }
@@ -322,24 +329,30 @@ fn exchange(
     let known =
         |text: &str| STS_ENDPOINTS.iter().find(|(_, name)| *name == text).map(|(endpoint, _)| *endpoint);
     let url = |node: &DocumentNode<'_>| {
-        node.text("an https URL without a path, or http to a loopback address", values::parse_secure_url)
+        node.text(
+            "an https URL without a path, or http to a loopback address",
+            values::parse_https_or_loopback_url,
+        )
     };
-    let (sts_url, eks_auth_url) = (url(&table.key("stsUrl")), url(&pod_identity.key("eksAuthUrl")));
+    let (sts_url, eks_auth_url) =
+        (url(&table.node_of_key("stsUrl")), url(&pod_identity.node_of_key("eksAuthUrl")));
     RoleSessionConfig {
         region,
-        sts_endpoint: table.key("stsEndpoint").text("regional or global", known).unwrap_or_default(),
-        ca_file: table.key("caFile").text("the path of a PEM file", |text| values::path(text, base)),
+        sts_endpoint: table.node_of_key("stsEndpoint").text("regional or global", known).unwrap_or_default(),
+        ca_file: table
+            .node_of_key("caFile")
+            .text("the path of a PEM file", |text| values::resolve_path(text, base)),
         proxy: proxy(table, [&sts_url, &eks_auth_url].map(Option::as_deref)),
         sts_url,
         eks_auth_url,
         duration: session
-            .key("duration")
+            .node_of_key("duration")
             .text(
                 "1h to 12h, because some SDKs fetch on every call while credentials have less than 15m left",
                 duration,
             )
             .unwrap_or(SessionDuration::HOUR),
-        base: base_keys(&table.key("credentials").as_table(), base, rules),
+        base_credentials: base_keys(&table.node_of_key("credentials").as_table(), base, rules),
     }
 }
 
@@ -349,9 +362,9 @@ const STS_ENDPOINTS: [(StsEndpointKind, &str); 2] =
 /// Reads the proxy. If one of `urls` is an http URL, the function rejects a remote proxy, because the proxy could read plain
 /// HTTP. HTTPS passes through the proxy in a tunnel.
 fn proxy(table: &DocumentTable<'_>, urls: [Option<&str>; 2]) -> Option<String> {
-    let key = table.key("proxy");
+    let key = table.node_of_key("proxy");
     let form = "an http URL without a path, such as http://proxy.example:3128";
-    let proxy = key.text(form, values::parse_http_url)?;
+    let proxy = key.text(form, values::parse_plain_http_url)?;
     if !values::is_loopback_url(&proxy) && urls.iter().flatten().any(|url| url.starts_with("http://")) {
         key.reject("a proxy on a loopback address: stsUrl or podIdentity.eksAuthUrl is plain http, so a remote proxy could read the tokens");
     }
@@ -361,12 +374,18 @@ fn proxy(table: &DocumentTable<'_>, urls: [Option<&str>; 2]) -> Option<String> {
 fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> BaseCredentials {
     const SOURCES: [&str; 3] = ["instance-role", "file", "pod-token"];
     let known = |text: &str| SOURCES.iter().find(|source| **source == text).copied();
-    let source =
-        table.key("source").text("instance-role, file or pod-token", known).unwrap_or("instance-role");
-    let (file, profile) = (table.key("file"), table.key("profile").text("a profile's name", values::name));
-    let (audience_of, role) = (table.key("audience").text(AUDIENCE, audience), table.key("role"));
+    let source = table
+        .node_of_key("source")
+        .text("instance-role, file or pod-token", known)
+        .unwrap_or("instance-role");
+    let (file, profile) = (
+        table.node_of_key("file"),
+        table.node_of_key("profile").text("a profile's name", values::parse_url_safe_name),
+    );
+    let (audience_of, role) =
+        (table.node_of_key("audience").text(AUDIENCE, audience), table.node_of_key("role"));
     let (path, role_arn) = (
-        file.text("the path of a credentials file", |text| values::path(text, base)),
+        file.text("the path of a credentials file", |text| values::resolve_path(text, base)),
         role.text(ROLE, |text| role_arn::resolve_role(text, rules.role_arn_prefix.as_ref())),
     );
     if source == "file" && !file.is_present() {
@@ -374,7 +393,7 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
     }
     if source == "pod-token" && rules.association_cluster.is_some() {
         let expected = "instance-role or file, because pod-identity needs signed calls to EKS Auth";
-        table.key("source").reject(expected);
+        table.node_of_key("source").reject(expected);
     }
     if source == "pod-token" && !role.is_present() {
         role.reject("the role that pods assume first, because source is pod-token");
@@ -394,9 +413,11 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
 
 /// Reads the facts about the node that pods can see. A fact without a configured value is absent.
 fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> InstanceMetadata {
-    let instance = table.key("instance").as_table();
+    let instance = table.node_of_key("instance").as_table();
     let name = |key: &'static str| {
-        instance.key(key).text("a name of letters, digits, `-`, `_`, `.` and `:`", values::name)
+        instance
+            .node_of_key(key)
+            .text("a name of letters, digits, `-`, `_`, `.` and `:`", values::parse_url_safe_name)
     };
     InstanceMetadata {
         region: Some(region.to_owned()).filter(|region| !region.is_empty()),
@@ -407,7 +428,7 @@ fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> In
         image_id: name("imageId"),
         architecture: name("architecture"),
         local_hostname: name("localHostname"),
-        local_ipv4: instance.key("localIpv4").text("an IPv4 address", |text| {
+        local_ipv4: instance.node_of_key("localIpv4").text("an IPv4 address", |text| {
             text.parse::<std::net::Ipv4Addr>().ok().map(|address| address.to_string())
         }),
         account_id: account,
@@ -422,26 +443,29 @@ fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
     let pattern = |text: &str| Pattern::new(text).is_ok().then(|| text.to_owned());
     let expression = "a regular expression that matches whole paths, such as /latest/meta-data/ami-id";
     let token_key_file =
-        table.key("tokenKeyFile").text("the path of a file", |text| values::path(text, base));
+        table.node_of_key("tokenKeyFile").text("the path of a file", |text| values::resolve_path(text, base));
     // Without a key file, a restart gives the agent new keys. The SDK for Rust keeps using a refused token until the token's
     // granted lifetime ends, so the default lifetime is short without a key file.
     let longest = if token_key_file.is_some() { MAX_TTL } else { UNKNOWN_POD_MAX_TTL };
     ImdsConfig {
         http_tokens: table
-            .key("httpTokens")
+            .node_of_key("httpTokens")
             .text("required or optional", known)
             .unwrap_or(TokenRequirement::Required),
-        max_token_lifetime: table.key("maxTokenLifetime").text("5m to 6h", lifetime).unwrap_or(longest),
+        max_token_lifetime: table
+            .node_of_key("maxTokenLifetime")
+            .text("5m to 6h", lifetime)
+            .unwrap_or(longest),
         token_key_file,
         passthrough_paths: table
-            .key("passthroughPaths")
+            .node_of_key("passthroughPaths")
             .list()
             .iter()
             .filter_map(|item| item.text(expression, pattern))
             .collect(),
         upstream_url: table
-            .key("upstreamUrl")
-            .text("an http URL without a path, such as http://169.254.169.254", values::parse_http_url)
+            .node_of_key("upstreamUrl")
+            .text("an http URL without a path, such as http://169.254.169.254", values::parse_plain_http_url)
             .unwrap_or_else(|| REAL.to_owned()),
     }
 }
@@ -453,23 +477,29 @@ const HTTP_TOKENS: [(TokenRequirement, &str); 2] =
 ///
 /// The endpoint accepts two kinds of addresses in the Host header of a request: addresses that SDKs know, and addresses at which
 /// the agent listens. The endpoint refuses a DNS name, even if the name resolves to such an address.
-fn containers_of(table: &DocumentTable<'_>, listen: &[SocketAddr]) -> ContainersConfig {
+fn containers_of(table: &DocumentTable<'_>, listen: &[SocketAddr]) -> ContainerCredentialsConfig {
     let own = listen.iter().map(SocketAddr::ip).filter(|ip| !ip.is_unspecified());
     let mut hosts: Vec<IpAddr> = containers::ADDRESSES.into_iter().chain(own).collect();
     hosts.sort_unstable();
     hosts.dedup();
-    ContainersConfig {
+    ContainerCredentialsConfig {
         audience: table
-            .key("audience")
+            .node_of_key("audience")
             .text(AUDIENCE, audience)
             .unwrap_or_else(|| POD_IDENTITY_AUDIENCE.to_owned()),
-        hosts,
+        allowed_hosts: hosts,
     }
 }
 
 impl Serialize for AwsConfig {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self { role_policy: rules, exchange, instance_metadata: facts, imds, containers } = self;
+        let Self {
+            role_policy: rules,
+            role_session: exchange,
+            served_instance_metadata: facts,
+            imds,
+            container_credentials: containers,
+        } = self;
         let mut written = written_rules(rules);
         written.extend(written_exchange(exchange));
         let tags: Vec<_> = rules.session_tags.iter().map(|tag| tag.key()).collect();
@@ -535,7 +565,8 @@ fn written_rules(rules: &RolePolicy) -> Map<String, Value> {
 }
 
 fn written_exchange(exchange: &RoleSessionConfig) -> Map<String, Value> {
-    let RoleSessionConfig { region, sts_endpoint, sts_url, ca_file, proxy, base, .. } = exchange;
+    let RoleSessionConfig { region, sts_endpoint, sts_url, ca_file, proxy, base_credentials: base, .. } =
+        exchange;
     let mut credentials = members(match &base.source {
         BaseCredentialSource::InstanceRole => json!({ "source": "instance-role" }),
         BaseCredentialSource::File { path, profile } => {
@@ -579,13 +610,14 @@ mod tests {
     fn read(text: &str) -> Result<AwsConfig, ValidationErrors> {
         let document = Document::parse(text)?;
         let listen = ["127.0.0.1:8988".parse().unwrap(), "0.0.0.0:80".parse().unwrap()];
-        let section = AwsConfig::read(&document.root().key("aws"), Path::new("/etc/seawall"), &listen);
+        let section =
+            AwsConfig::read(&document.root().node_of_key("aws"), Path::new("/etc/seawall"), &listen);
         document.finish(section)
     }
 
     fn mistakes(text: &str) -> Vec<(String, String)> {
         let mistakes = read(text).unwrap_err().0;
-        mistakes.into_iter().map(|mistake| (mistake.path, mistake.expected)).collect()
+        mistakes.into_iter().map(|mistake| (mistake.key_path, mistake.expected)).collect()
     }
 
     #[test]
@@ -611,7 +643,7 @@ mod tests {
         ] {
             let section = read(&format!("aws: {{ region: eu-west-1, imds: {{ {imds} }} }}")).unwrap();
             assert_eq!(section.imds.max_token_lifetime.as_secs(), life, "{imds}");
-            let told = section.imds.warning();
+            let told = section.imds.session_token_warning();
             assert_eq!(told.is_some(), remark.is_some(), "{told:?}");
             assert!(remark.is_none_or(|part| told.unwrap().contains(part)), "{imds}");
         }
@@ -661,7 +693,7 @@ mod tests {
         let reef = ", podIdentity: { clusterName: reef, eksAuthUrl: \"https://eks.example\" }";
         let section = read(&on(reef)).unwrap();
         assert_eq!(section.role_policy.association_cluster, ClusterName::parse("reef").ok());
-        assert_eq!(section.exchange.eks_auth_url.as_deref(), Some("https://eks.example"));
+        assert_eq!(section.role_session.eks_auth_url.as_deref(), Some("https://eks.example"));
         assert_eq!(
             section.annotation_keys(),
             Default::default(),
@@ -712,9 +744,9 @@ mod tests {
     #[test]
     fn a_request_may_name_the_agents_own_addresses_as_its_host() {
         let section = read("aws: { region: eu-west-1 }").unwrap();
-        assert!(section.containers.hosts.contains(&IpAddr::from([127, 0, 0, 1])));
+        assert!(section.container_credentials.allowed_hosts.contains(&IpAddr::from([127, 0, 0, 1])));
         assert_eq!(
-            section.containers.hosts.len(),
+            section.container_credentials.allowed_hosts.len(),
             containers::ADDRESSES.len() + 1,
             "a listener on 0.0.0.0 adds no address"
         );

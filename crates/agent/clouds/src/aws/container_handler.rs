@@ -22,7 +22,7 @@ use super::awaited_credentials::AnswerDeadline;
 use super::entitlement::{AwsEntitlement, PodRole, RoleState};
 use super::{awaited_credentials, presented_pod_token, response, routes};
 use crate::entitlements::EntitlementState;
-use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
+use crate::pod::{PodEntry, PodHandlerOutcome, PodOrUnknownClient};
 use crate::self_test_request::ReadinessRequest;
 
 /// The readiness request. The endpoint recognises the readiness probe, and answers it with an empty JSON object.
@@ -35,7 +35,7 @@ pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
 
 /// The dialect of this endpoint, as one traffic thread uses it.
 #[derive(Debug)]
-pub(super) struct ContainersDialect {
+pub(super) struct ContainerCredentialsDialect {
     endpoint: ContainerCredentialsEndpoint,
     audience: Arc<str>,
     clock: Clock,
@@ -44,7 +44,7 @@ pub(super) struct ContainersDialect {
 const ANYONE: Refusal =
     Refusal::new(403, "unknown_client", "The agent gives credentials only to identified pods.");
 
-impl MetadataDialect<PodEntry> for ContainersDialect {
+impl MetadataDialect<PodEntry> for ContainerCredentialsDialect {
     fn cloud(&self) -> CloudName {
         CloudName::Aws
     }
@@ -67,18 +67,18 @@ impl MetadataDialect<PodEntry> for ContainersDialect {
 
     fn answer(
         &self,
-        caller: &PodClient,
+        caller: &PodOrUnknownClient,
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> PodHandlerOutcome {
         let answered = match caller {
-            PodClient::OwnReadinessRequest => Ok(probed(asked.response_context, out)),
-            PodClient::Refused(refusal) => Err(*refusal),
-            PodClient::Anyone => Err(ANYONE),
-            PodClient::Unidentified => {
+            PodOrUnknownClient::OwnReadinessRequest => Ok(probed(asked.response_context, out)),
+            PodOrUnknownClient::Refused(refusal) => Err(*refusal),
+            PodOrUnknownClient::Anyone => Err(ANYONE),
+            PodOrUnknownClient::Unidentified => {
                 self.endpoint.parse_request(asked.head).map(|_| PodHandlerOutcome::AwaitIdentity)
             }
-            PodClient::Pod(pod) => self.of_pod(pod, asked, out),
+            PodOrUnknownClient::Pod(pod) => self.of_pod(pod, asked, out),
         };
         answered.unwrap_or_else(|refusal| {
             self.refuse(&refusal, asked.response_context, asked.request_id, out);
@@ -97,7 +97,7 @@ fn probed(frame: &ResponseContext<'_>, out: &mut Vec<u8>) -> PodHandlerOutcome {
     PodHandlerOutcome::Answered { route: &route::PROBE, status: 200 }
 }
 
-impl ContainersDialect {
+impl ContainerCredentialsDialect {
     pub(super) fn new(endpoint: ContainerCredentialsEndpoint, audience: Arc<str>, clock: Clock) -> Self {
         Self { endpoint, audience, clock }
     }
@@ -127,14 +127,14 @@ impl ContainersDialect {
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> PodHandlerOutcome {
-        let Some(lease) = own.credentials.cached_lease((), asked.now) else { return later(pod, asked) };
+        let Some(lease) = own.lease_client.cached_lease((), asked.now) else { return later(pod, asked) };
         endpoint::write_credentials(out, asked.response_context, &credentials(own, &lease));
         let question = || {
             Box::new(CredentialsReplay { clock: self.clock.clone(), token_ends })
                 as Box<dyn ReplayableQuery<PodEntry>>
         };
         PodHandlerOutcome::CacheHit {
-            route: &routes::CONTAINERS,
+            route: &routes::CONTAINER_CREDENTIALS,
             question: asked.should_return_replayable_query.then(question),
         }
     }
@@ -152,7 +152,7 @@ fn later(pod: &Arc<PodEntry>, asked: RequestContext<'_, '_, '_>) -> PodHandlerOu
         timeout: awaited_credentials::CREDENTIALS_WAIT_TIMEOUT,
     };
     let pod = pod.clone();
-    PodHandlerOutcome::Deferred(DeferredResponse::new(&routes::CONTAINERS, false, async move {
+    PodHandlerOutcome::Deferred(DeferredResponse::new(&routes::CONTAINER_CREDENTIALS, false, async move {
         Box::new(AwaitedCredentialsResponse(awaited_credentials::await_lease(&pod, deadline).await))
             as Box<dyn ReadyResponse>
     }))
@@ -190,12 +190,12 @@ impl ReplayableQuery<PodEntry> for CredentialsReplay {
     /// token before it recorded the request, and the record is only for this pod.
     fn answer(
         &self,
-        caller: &PodClient,
+        caller: &PodOrUnknownClient,
         frame: &ResponseContext<'_>,
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<&'static MetadataRoute> {
-        let PodClient::Pod(pod) = caller else { return None };
+        let PodOrUnknownClient::Pod(pod) = caller else { return None };
         if self.token_ends <= UnixTime::from(self.clock.wall_time()) {
             return None;
         }
@@ -205,8 +205,8 @@ impl ReplayableQuery<PodEntry> for CredentialsReplay {
         else {
             return None;
         };
-        let lease = own.credentials.cached_lease((), now)?;
+        let lease = own.lease_client.cached_lease((), now)?;
         endpoint::write_credentials(out, frame, &credentials(own, &lease));
-        Some(&routes::CONTAINERS)
+        Some(&routes::CONTAINER_CREDENTIALS)
     }
 }

@@ -16,7 +16,7 @@ impl AwsEntitlement {
                 "status": "role",
                 "role": role(own),
                 "assume_method": assume_method(own),
-                "principals": own.credentials.principals().iter().map(|view| principal(view, now)).collect::<Vec<_>>(),
+                "principals": own.lease_client.principals().iter().map(|view| principal(view, now)).collect::<Vec<_>>(),
             }),
             RoleState::Refused(why) => json!({ "status": why.code }),
         }
@@ -30,7 +30,7 @@ impl AwsEntitlement {
             (
                 RoleState::Role(own),
                 EntitlementState::Decided(Self { state: RoleState::Role(before), .. }),
-            ) => broker_stats::refetch_task_for_new_client(&own.credentials, &before.credentials),
+            ) => broker_stats::refetch_task_for_new_client(&own.lease_client, &before.lease_client),
             _ => None,
         }
     }
@@ -39,7 +39,7 @@ impl AwsEntitlement {
     pub(crate) fn leases(&self) -> Option<PodLeases> {
         let RoleState::Role(own) = &self.state else { return None };
         Some(PodLeases {
-            leases: broker_stats::lease_states(&own.credentials),
+            leases: broker_stats::lease_states(&own.lease_client),
             event_recorder: own.event_recorder.clone(),
         })
     }
@@ -51,7 +51,7 @@ impl AwsEntitlement {
 /// role's path. While no credentials are cached, the result is then `None`, because only the credentials name the role.
 fn role(own: &PodRole) -> Option<String> {
     let named = own.role_access.role().map(|role| role.as_str().to_owned());
-    named.or_else(|| Some(own.credentials.peek(())?.value.role_name().to_owned()))
+    named.or_else(|| Some(own.lease_client.peek(())?.value.role_name().to_owned()))
 }
 
 fn assume_method(own: &PodRole) -> &'static str {

@@ -17,7 +17,7 @@ use super::passthrough;
 #[derive(Clone, Debug)]
 pub struct AwsEntitlement {
     /// The subject of the pod's session tokens. The agent computes this hash once per entitlement, not for each request.
-    pub(super) token_subject: TokenSubject,
+    pub(super) session_token_subject: TokenSubject,
     pub(super) state: RoleState,
     /// The pod's rate limit for the instance's metadata service, or `None` if the configuration allows no passthrough.
     pub(super) imds_passthrough_rate_limit: Option<passthrough::PodRateLimit>,
@@ -36,9 +36,9 @@ pub(crate) enum RoleState {
 #[derive(Clone, Debug)]
 pub(crate) struct PodRole {
     /// The role's name, or `None` if EKS chooses the role. Each answer of EKS can name a different role.
-    pub(super) role: Option<RoleName>,
+    pub(super) known_role_name: Option<RoleName>,
     pub(super) role_access: Arc<RoleAccess>,
-    pub(super) credentials: Arc<AwsPodLeaseClient>,
+    pub(super) lease_client: Arc<AwsPodLeaseClient>,
     /// Reports refusals to the pod's owner.
     pub(super) event_recorder: PodEventRecorder,
 }
@@ -50,7 +50,7 @@ const NAMELESS: Refusal =
 impl PodRole {
     /// Returns the name of the role to which these credentials belong.
     pub(super) fn role_name<'a>(&'a self, lease: &'a Lease<AwsCredential>) -> &'a str {
-        self.role.as_ref().map_or_else(|| lease.value.role_name(), RoleName::as_str)
+        self.known_role_name.as_ref().map_or_else(|| lease.value.role_name(), RoleName::as_str)
     }
 
     /// Returns the name of the role to which these credentials belong, in the format of the role listing.
@@ -58,7 +58,7 @@ impl PodRole {
     /// # Errors
     /// The credentials name no valid role. This case does not occur.
     pub(super) fn role_name_for_listing(&self, lease: &Lease<AwsCredential>) -> Result<RoleName, Refusal> {
-        let named = self.role.clone();
+        let named = self.known_role_name.clone();
         named.or_else(|| RoleName::new(lease.value.role_name())).ok_or(NAMELESS)
     }
 }

@@ -16,8 +16,8 @@ use seawall_emulator::service_account_tokens::{Issuer, Workload};
 use serde_json::Value;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 
-use super::policy::annotations::{PERMITTED_ROLES_ANNOTATION, ROLE_ANNOTATION, ROLE_ARN};
-use crate::pod::PodClient;
+use super::policy::annotations::{PERMITTED_ROLES_ANNOTATION, ROLE_ANNOTATION, ROLE_ARN_ANNOTATION};
+use crate::pod::PodOrUnknownClient;
 use crate::testing::PodFixture;
 
 const PODS: usize = 110;
@@ -85,14 +85,14 @@ impl Beyond {
     }
 
     fn calls(&self, way: Way) -> u64 {
-        self.aws.counts(way.endpoint).calls
+        self.aws.endpoint_request_counts(way.endpoint).calls
     }
 }
 
 /// An agent and the pods of its node. All pods start together with the agent.
 struct Node {
     world: Rc<PodFixture>,
-    pods: Vec<PodClient>,
+    pods: Vec<PodOrUnknownClient>,
     /// The number of principals. The first pods of `pods`, up to this number, use all of them.
     principals: usize,
 }
@@ -112,15 +112,15 @@ impl Node {
         let world = PodFixture::with_clock_and_tokens(
             &section,
             time,
-            tokens(Workload::service_account("shop", "sa-0")),
+            tokens(Workload::for_service_account("shop", "sa-0")),
         );
         let pods = (0..PODS)
             .map(|number| {
                 let (name, account) = (format!("pod-{number}"), format!("sa-{}", number % ROLES));
-                let subject = tokens(Workload::service_account("shop", &account).in_pod(&name));
+                let subject = tokens(Workload::for_service_account("shop", &account).in_pod(&name));
                 let service_account = ServiceAccount { namespace: "shop".into(), name: account.into() };
                 let pod = Pod { uid: PodUid(name.as_str().into()), name: name.into(), service_account };
-                PodClient::Pod(world.prefetching_pod(pod, &facts(way, number), &subject))
+                PodOrUnknownClient::Pod(world.prefetching_pod(pod, &facts(way, number), &subject))
             })
             .collect();
         Self { world: Rc::new(world), pods, principals: way.principals }
@@ -129,7 +129,7 @@ impl Node {
     /// Lets all pods send requests at once, as SDKs do, and checks that each pod gets its own role. Returns the least remaining
     /// lifetime.
     async fn ask(&self, beyond: &Beyond) -> Duration {
-        let ask = |pod: &PodClient| spawn_local(document(self.world.clone(), pod.clone()));
+        let ask = |pod: &PodOrUnknownClient| spawn_local(document(self.world.clone(), pod.clone()));
         let asked: Vec<_> = self.pods.iter().map(ask).collect();
         while asked.iter().any(|asking| !asking.is_finished()) {
             self.pass(Duration::from_millis(100)).await;
@@ -137,7 +137,7 @@ impl Node {
         let mut least = Duration::MAX;
         for (number, asked) in asked.into_iter().enumerate() {
             let document = asked.await.unwrap();
-            let session = beyond.aws.session(document["Token"].as_str().unwrap()).unwrap();
+            let session = beyond.aws.session_of_token(document["Token"].as_str().unwrap()).unwrap();
             assert_eq!(session.role, role(number), "pod-{number} got the role of another pod");
             let end: jiff::Timestamp = document["Expiration"].as_str().unwrap().parse().unwrap();
             let life = std::time::SystemTime::from(end).duration_since(self.world.clock.wall_time()).unwrap();
@@ -167,7 +167,7 @@ impl Node {
     fn is_a_call_under_way(&self) -> bool {
         let now = self.world.clock.now();
         self.pods.iter().take(self.principals).any(|pod| {
-            let PodClient::Pod(pod) = pod else { return false };
+            let PodOrUnknownClient::Pod(pod) = pod else { return false };
             let shown = pod.entitlements().to_debug_json(now);
             let principals = shown["aws"]["principals"].as_array();
             principals.is_some_and(|all| all.iter().any(|principal| principal["is_fetching"] == true))
@@ -185,7 +185,7 @@ fn facts(way: Way, number: usize) -> PodAnnotations {
     };
     match way.endpoint {
         AwsEndpoint::WebIdentity => {
-            facts.service_account = RelatedAnnotations::of_object(said(ROLE_ARN, role(number)));
+            facts.service_account = RelatedAnnotations::of_object(said(ROLE_ARN_ANNOTATION, role(number)));
         }
         AwsEndpoint::AssumeRole => {
             facts.pod = said(ROLE_ANNOTATION, role(number));
@@ -198,7 +198,7 @@ fn facts(way: Way, number: usize) -> PodAnnotations {
 }
 
 /// Requests the listing and then the document. Repeats the listing after one second if it gets status 503.
-async fn document(world: Rc<PodFixture>, pod: PodClient) -> Value {
+async fn document(world: Rc<PodFixture>, pod: PodOrUnknownClient) -> Value {
     loop {
         let listed = world.get_as_client(&pod, LISTING).await;
         if listed.starts_with("HTTP/1.1 503 ") {

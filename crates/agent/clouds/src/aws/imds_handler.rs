@@ -34,7 +34,7 @@ use super::response::FormattedDateCache;
 use super::session_token_keys::TokenKeyStore;
 use super::{awaited_credentials, response, routes};
 use crate::entitlements::EntitlementState;
-use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
+use crate::pod::{PodEntry, PodHandlerOutcome, PodOrUnknownClient};
 use crate::self_test_request::ReadinessRequest;
 
 /// The readiness request. Like the first request of each library, it requests a session token.
@@ -77,7 +77,7 @@ impl ImdsService {
     /// An expression does not compile, although the configuration accepted it.
     pub(super) fn new(section: &AwsConfig, keys: Arc<TokenKeyStore>, clock: Clock) -> anyhow::Result<Self> {
         Ok(Self {
-            imds: Imds::new(&section.instance_metadata, section.imds.compile_passthrough_patterns()?),
+            imds: Imds::new(&section.served_instance_metadata, section.imds.compile_passthrough_patterns()?),
             keys,
             tokens: section.imds.http_tokens,
             longest: TtlLimit::new(section.imds.max_token_lifetime).unwrap_or_default(),
@@ -113,7 +113,7 @@ impl ImdsService {
         asked: RequestContext<'_, '_, 'b>,
         visitor: &TokenClient,
     ) -> Result<ImdsRequest<'t, 'b>, Refusal> {
-        let keys = self.keys.load();
+        let keys = self.keys.current_keys();
         let sessions = TokenRules { keys: &keys, requirement: self.tokens, ttl_limit: self.longest };
         self.imds.parse_request(asked.head, &sessions, visitor, self.now())
     }
@@ -159,12 +159,12 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
 
     fn answer(
         &self,
-        caller: &PodClient,
+        caller: &PodOrUnknownClient,
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> PodHandlerOutcome {
         let answered = match caller {
-            PodClient::Pod(pod) => match pod.entitlements().aws() {
+            PodOrUnknownClient::Pod(pod) => match pod.entitlements().aws() {
                 EntitlementState::Decided(own) => self.of_pod(pod, own, asked, out),
                 EntitlementState::Pending => {
                     let visitor =
@@ -176,22 +176,22 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
             },
             // Wait for the attestation before issuing a token, because a token for an attested pod is valid for hours. A token
             // for an address is valid only for minutes. The wait is too short for a client to notice.
-            PodClient::Unidentified if asked.has_likely_pod && asked.head.method == "PUT" => {
+            PodOrUnknownClient::Unidentified if asked.has_likely_pod && asked.head.method == "PUT" => {
                 Ok(PodHandlerOutcome::AwaitIdentity)
             }
-            PodClient::Unidentified => self.of_nobody(
+            PodOrUnknownClient::Unidentified => self.of_nobody(
                 TokenClient::with_unknown_pod(asked.peer_ip),
                 Err(PodHandlerOutcome::AwaitIdentity),
                 asked,
                 out,
             ),
-            PodClient::Refused(refusal) => {
+            PodOrUnknownClient::Refused(refusal) => {
                 self.of_nobody(TokenClient::with_unknown_pod(asked.peer_ip), Ok(*refusal), asked, out)
             }
-            PodClient::Anyone => {
+            PodOrUnknownClient::Anyone => {
                 self.of_nobody(TokenClient::with_unknown_pod(asked.peer_ip), Ok(ANYONE), asked, out)
             }
-            PodClient::OwnReadinessRequest => {
+            PodOrUnknownClient::OwnReadinessRequest => {
                 self.of_nobody(TokenClient::with_unknown_pod(asked.peer_ip), Ok(READINESS_PROBE), asked, out)
             }
         };
@@ -255,7 +255,7 @@ impl ImdsDialect {
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
-        let visitor = TokenClient::with_known_pod(own.token_subject, asked.peer_ip);
+        let visitor = TokenClient::with_known_pod(own.session_token_subject, asked.peer_ip);
         let wanted = self.service.query(asked, &visitor);
         self.service.note(&wanted);
         match wanted? {
@@ -278,7 +278,7 @@ impl ImdsDialect {
             ImdsResource::RoleListing(_) => resident().and_then(|own| list(own, asked, out)),
             ImdsResource::RoleCredentials { name, shape } => {
                 let resident = resident()?;
-                if let Some(role) = &resident.own.role {
+                if let Some(role) = &resident.own.known_role_name {
                     check_role(&name, Some(role.as_str()))?;
                 }
                 self.document(resident, &name, shape, query.token_expires_at, asked, out)
@@ -300,7 +300,7 @@ impl ImdsDialect {
     ) -> Result<PodHandlerOutcome, Refusal> {
         let errand = PassthroughRequest {
             rate_limit: own.imds_passthrough_rate_limit.as_ref(),
-            client: asked.shares.client,
+            client_id: asked.shares.client,
             path,
             now: asked.now,
             timeout: patience(asked.head).saturating_sub(asked.now.since(asked.received_at)),
@@ -319,11 +319,11 @@ impl ImdsDialect {
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
-        let Some(lease) = own.credentials.cached_lease((), asked.now) else {
+        let Some(lease) = own.lease_client.cached_lease((), asked.now) else {
             let name = name.to_owned();
             return Ok(later(pod, &routes::CREDENTIALS, asked, move |own, lease| {
                 check_role(&name, Some(own.role_name(&lease)))?;
-                Ok(AwaitedImdsResponse::Document(lease, shape))
+                Ok(AwaitedImdsResponse::RoleCredentials(lease, shape))
             }));
         };
         check_role(name, Some(own.role_name(&lease)))?;
@@ -354,11 +354,11 @@ impl ImdsDialect {
         let stamp = Iso8601Time::from_unix_time(self.service.now());
         let profile = match own.role_access.role() {
             Some(role) => role.as_str().replacen(":role/", ":instance-profile/", 1),
-            None => match own.credentials.cached_lease((), asked.now) {
+            None => match own.lease_client.cached_lease((), asked.now) {
                 Some(lease) => profile_of(&lease.value),
                 None => {
                     return later(pod, &routes::METADATA, asked, move |_, lease| {
-                        Ok(AwaitedImdsResponse::Info(lease, stamp))
+                        Ok(AwaitedImdsResponse::RoleInfo(lease, stamp))
                     });
                 }
             },
@@ -397,14 +397,14 @@ fn list(
     asked: RequestContext<'_, '_, '_>,
     out: &mut Vec<u8>,
 ) -> Result<PodHandlerOutcome, Refusal> {
-    match own.credentials.cached_lease((), asked.now) {
+    match own.lease_client.cached_lease((), asked.now) {
         Some(lease) if lease.remaining(asked.now) >= response::MIN_LISTED_LIFETIME => {
             respond::write_role_name(out, asked.response_context, &own.role_name_for_listing(&lease)?);
             Ok(PodHandlerOutcome::Answered { route: &routes::ROLE_LIST, status: 200 })
         }
         _ => Ok(later(pod, &routes::ROLE_LIST, asked, |own, lease| {
             let role = own.role_name_for_listing(&lease)?;
-            Ok(AwaitedImdsResponse::Listed(lease, role))
+            Ok(AwaitedImdsResponse::RoleListing(lease, role))
         })),
     }
 }
@@ -414,11 +414,11 @@ fn list(
 fn patience(head: &RequestHead<'_, '_>) -> Duration {
     const GO: &[u8] = b"aws-sdk-go-v2/";
     if head.method == "PUT" {
-        return awaited_credentials::TOKEN_WAIT_TIMEOUT;
+        return awaited_credentials::TOKEN_ATTESTATION_WAIT_TIMEOUT;
     }
     let is_go = head.header("user-agent").is_some_and(|agent| agent.starts_with(GO));
     if is_go {
-        awaited_credentials::GO_SDK_WAIT_TIMEOUT
+        awaited_credentials::GO_SDK_CREDENTIALS_WAIT_TIMEOUT
     } else {
         awaited_credentials::CREDENTIALS_WAIT_TIMEOUT
     }
@@ -443,9 +443,9 @@ fn later(
 /// The result of a wait for credentials.
 #[derive(Debug)]
 enum AwaitedImdsResponse {
-    Listed(Arc<Lease<AwsCredential>>, RoleName),
-    Document(Arc<Lease<AwsCredential>>, DocumentFormat),
-    Info(Arc<Lease<AwsCredential>>, Iso8601Time),
+    RoleListing(Arc<Lease<AwsCredential>>, RoleName),
+    RoleCredentials(Arc<Lease<AwsCredential>>, DocumentFormat),
+    RoleInfo(Arc<Lease<AwsCredential>>, Iso8601Time),
     Refused(Refusal),
 }
 
@@ -458,12 +458,14 @@ const ENDING: Refusal = Refusal::new(
 impl ReadyResponse for AwaitedImdsResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         let refusal = match *self {
-            Self::Listed(lease, _) if lease.remaining(writing.now) < response::MIN_LISTED_LIFETIME => ENDING,
-            Self::Listed(_, role) => {
+            Self::RoleListing(lease, _) if lease.remaining(writing.now) < response::MIN_LISTED_LIFETIME => {
+                ENDING
+            }
+            Self::RoleListing(_, role) => {
                 respond::write_role_name(out, writing.response_context, &role);
                 return WriteOutcome::whole(200);
             }
-            Self::Document(lease, shape) => {
+            Self::RoleCredentials(lease, shape) => {
                 respond::write_credentials(
                     out,
                     writing.response_context,
@@ -472,7 +474,7 @@ impl ReadyResponse for AwaitedImdsResponse {
                 );
                 return WriteOutcome::whole(200);
             }
-            Self::Info(lease, stamp) => {
+            Self::RoleInfo(lease, stamp) => {
                 inform(&profile_of(&lease.value), stamp, writing.response_context, out);
                 return WriteOutcome::whole(200);
             }
@@ -505,12 +507,12 @@ impl ReplayableQuery<PodEntry> for DocumentReplay {
     /// only for this pod.
     fn answer(
         &self,
-        caller: &PodClient,
+        caller: &PodOrUnknownClient,
         frame: &ResponseContext<'_>,
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<&'static MetadataRoute> {
-        let PodClient::Pod(pod) = caller else { return None };
+        let PodOrUnknownClient::Pod(pod) = caller else { return None };
         if self.session.is_some_and(|end| end <= now) {
             return None;
         }
@@ -521,7 +523,7 @@ impl ReplayableQuery<PodEntry> for DocumentReplay {
             return None;
         };
         let lease =
-            own.credentials.cached_lease((), now).filter(|lease| own.role_name(lease) == &*self.role)?;
+            own.lease_client.cached_lease((), now).filter(|lease| own.role_name(lease) == &*self.role)?;
         if self.session.is_none() {
             self.service.tokenless_requests.inc();
         }
@@ -555,9 +557,9 @@ mod tests {
         let shown = token(&world).await;
         let (answer, _) = world.send_with_header("GET", LISTING, &shown).await;
         assert!(answer.is_empty(), "not yet: {answer}");
-        world
-            .pod()
-            .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
+        world.pod().replace_entitlements(
+            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
+        );
         let (answer, at_once) = world.send_with_header("GET", LISTING, &shown).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 404 ") && answer.contains("no_role"), "{answer}");
         let (fact, _) = world.send_with_header("GET", "/latest/meta-data/placement/region", &shown).await;
@@ -569,7 +571,7 @@ mod tests {
     #[tokio::test]
     async fn a_pod_that_is_expected_at_its_address_is_proven_there_before_its_token_is_made() {
         let mut world = PodFixture::with_sections(SECTION);
-        let pod = std::mem::replace(&mut world.caller, PodClient::Unidentified);
+        let pod = std::mem::replace(&mut world.caller, PodOrUnknownClient::Unidentified);
         let ask = async |world: &PodFixture, method, target| {
             let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 21600";
             world.send_with_header(method, target, ttl).await
@@ -577,7 +579,7 @@ mod tests {
         world.is_pod_expected = true;
         let (answer, _) = ask(&world, "PUT", "/latest/api/token").await;
         assert!(answer.is_empty(), "not yet: {answer}");
-        for (caller, life) in [(pod, "21600"), (PodClient::Refused(ANYONE), "300")] {
+        for (caller, life) in [(pod, "21600"), (PodOrUnknownClient::Refused(ANYONE), "300")] {
             world.caller = caller;
             let (answer, at_once) = ask(&world, "PUT", "/latest/api/token").await;
             let ttl = format!("token-ttl-seconds: {life}\r\n");
@@ -588,7 +590,7 @@ mod tests {
         let Ok(Parsed::Complete(head, _)) = parse_request(put, &mut room, &HeadLimits::default()) else {
             panic!()
         };
-        assert_eq!(patience(&head), awaited_credentials::TOKEN_WAIT_TIMEOUT);
+        assert_eq!(patience(&head), awaited_credentials::TOKEN_ATTESTATION_WAIT_TIMEOUT);
     }
 
     #[tokio::test]
@@ -597,7 +599,7 @@ mod tests {
             PodFixture::with_sections("aws: { region: eu-central-1, imds: { httpTokens: optional } }\n");
         let counted = || {
             let mut registry = prometheus_client::registry::Registry::default();
-            world.current_clouds().register_metrics(&mut registry);
+            world.new_current_clouds().register_metrics(&mut registry);
             let mut text = String::new();
             prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
             let count = text.lines().find_map(|line| line.strip_prefix("seawall_aws_imdsv1_requests_total "));
@@ -605,9 +607,9 @@ mod tests {
         };
         let (answer, _) = world.send_with_header("GET", LISTING, "A: b").await;
         assert_eq!((answer.as_str(), counted().as_str()), ("", "0"));
-        world
-            .pod()
-            .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
+        world.pod().replace_entitlements(
+            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
+        );
         let (answer, _) = world.send_with_header("GET", LISTING, "A: b").await;
         assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
         assert_eq!(counted(), "1");
@@ -617,7 +619,7 @@ mod tests {
     async fn whoever_is_not_known_has_a_token_and_waits_or_is_refused_for_the_rest() {
         let refusal = Refusal::new(503, "unknown_pod", "who");
         for (caller, expected) in
-            [(PodClient::Unidentified, ""), (PodClient::Refused(refusal), "HTTP/1.1 503 ")]
+            [(PodOrUnknownClient::Unidentified, ""), (PodOrUnknownClient::Refused(refusal), "HTTP/1.1 503 ")]
         {
             let mut world = PodFixture::with_sections(SECTION);
             world.caller = caller;

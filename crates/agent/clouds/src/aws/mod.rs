@@ -47,7 +47,7 @@ use super::kubernetes_events;
 use super::prefetch::Prefetcher;
 use crate::pod::PodEntry;
 use crate::self_test_request::ReadinessRequest;
-use container_handler::ContainersDialect;
+use container_handler::ContainerCredentialsDialect;
 use entitlement::{AwsEntitlement, PodRole, RoleState};
 use imds_handler::{ImdsDialect, ImdsService};
 use passthrough::ImdsPassthrough;
@@ -57,9 +57,9 @@ use role_chain::RoleAccessBuilder;
 use session_token_keys::TokenKeyStore;
 
 pub(crate) use config::{AwsConfig, RELOADABLE_KEYS};
-pub(super) use policy::annotations::IDENTITY_FILE_KEYS;
+pub(super) use policy::annotations::IDENTITY_FILE_ANNOTATION_KEYS;
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use policy::annotations::ROLE_ARN;
+pub(crate) use policy::annotations::ROLE_ARN_ANNOTATION;
 pub(super) use routes::ALL as ROUTES;
 pub(super) use sdk_refresh_times::ALL as CLIENTS;
 
@@ -88,7 +88,7 @@ impl AwsConfig {
     /// Returns the keys of the annotations that this configuration needs.
     pub(super) fn annotation_keys(&self) -> AnnotationKeys {
         let by_pod = self.role_policy.pod_role_rules;
-        policy::annotations::selected_keys(
+        policy::annotations::required_annotation_keys(
             by_pod.is_some_and(|rules| rules.uses_kiam_annotation),
             by_pod.is_some_and(|rules| rules.kube2iam.is_some()),
             self.role_policy.service_account_audience.is_some(),
@@ -113,10 +113,10 @@ impl AwsConfig {
         before: Option<&RunningAws>,
     ) -> anyhow::Result<RunningAws> {
         let more_roots =
-            self.exchange.ca_file.as_deref().map(read_named_file).transpose().context("aws.caFile")?;
+            self.role_session.ca_file.as_deref().map(read_named_file).transpose().context("aws.caFile")?;
         let asks = AwsExchangeConfig {
             extra_roots: more_roots,
-            ..role_chain::exchange_config(&self.exchange, &self.imds.upstream_url)
+            ..role_chain::exchange_config(&self.role_session, &self.imds.upstream_url)
         };
         let exchange = || Ok::<_, anyhow::Error>(Arc::new(AwsExchange::new(asks.clone(), clock.clone())?));
         let broker = match before {
@@ -124,19 +124,21 @@ impl AwsConfig {
             Some(before) => before.broker.with_exchange(exchange()?),
             None => AwsBroker::start(BROKER_SETTINGS, clock.clone(), exchange()?, runtime.clone()),
         };
-        let remark = self.imds.warning();
+        let remark = self.imds.session_token_warning();
         if before.is_none_or(|before| before.remark != remark) {
             remark.iter().for_each(|remark| tracing::warn!("{remark}"));
         }
         Ok(RunningAws {
             rules: self.role_policy.clone(),
-            accesses: RoleAccessBuilder::new(&self.exchange)?,
+            accesses: RoleAccessBuilder::new(&self.role_session)?,
             broker_config: asks,
             broker,
             prefetcher: before.map_or_else(|| Prefetcher::start(runtime), |before| before.prefetcher.clone()),
             service: Arc::new(self.service(clock, runtime, before)?),
-            containers: ContainerCredentialsEndpoint::new(self.containers.hosts.iter().copied()),
-            container_audience: self.containers.audience.as_str().into(),
+            containers: ContainerCredentialsEndpoint::new(
+                self.container_credentials.allowed_hosts.iter().copied(),
+            ),
+            container_audience: self.container_credentials.audience.as_str().into(),
             upstream: self.imds.upstream_url.clone(),
             allows_passthrough: !self.imds.passthrough_paths.is_empty(),
             remark,
@@ -195,7 +197,7 @@ impl RunningAws {
         };
         let passthrough = self.allows_passthrough.then(|| share(before));
         Some(AwsEntitlement {
-            token_subject: TokenSubject::from_pod_uid(&applicant.pod.uid),
+            session_token_subject: TokenSubject::from_pod_uid(&applicant.pod.uid),
             state,
             imds_passthrough_rate_limit: passthrough,
         })
@@ -209,7 +211,7 @@ impl RunningAws {
     ) -> Rc<dyn MetadataDialect<PodEntry>> {
         if name == DialectName::AwsContainers {
             let (endpoint, audience) = (self.containers.clone(), self.container_audience.clone());
-            return Rc::new(ContainersDialect::new(endpoint, audience, self.clock.clone()));
+            return Rc::new(ContainerCredentialsDialect::new(endpoint, audience, self.clock.clone()));
         }
         let forwarder = Forwarder::new(
             &self.upstream,
@@ -227,7 +229,7 @@ impl RunningAws {
     }
 
     /// Returns the warning for the operator about session tokens that a restart of the agent invalidates.
-    pub(super) fn warning(&self) -> Option<&str> {
+    pub(super) fn session_token_warning(&self) -> Option<&str> {
         self.remark.as_deref()
     }
 
@@ -262,7 +264,7 @@ impl RunningAws {
         let access = self.accesses.build(applicant.pod, allowed);
         if let EntitlementState::Decided(AwsEntitlement { state: RoleState::Role(own), .. }) = before
             && *own.role_access == access
-            && own.credentials.uses_broker(&self.broker)
+            && own.lease_client.uses_broker(&self.broker)
         {
             return own.clone();
         }
@@ -270,7 +272,7 @@ impl RunningAws {
         let spec = AwsPodClientInput {
             pod: applicant.pod.clone(),
             entitlement: Some(access.clone()),
-            subject_tokens: (applicant.subject_tokens)(),
+            subject_tokens: (applicant.create_subject_token_source)(),
         };
         let (holder, complainer) = (self.broker.new_pod_client(spec), applicant.event_recorder.clone());
         let role = match allowed {
@@ -282,6 +284,11 @@ impl RunningAws {
         if applicant.should_prefetch && role.is_some() && matches!(before, EntitlementState::Pending) {
             self.prefetcher.enqueue(AwsPrefetchJob::new(&holder, &complainer));
         }
-        PodRole { role, role_access: access, credentials: holder, event_recorder: complainer }
+        PodRole {
+            known_role_name: role,
+            role_access: access,
+            lease_client: holder,
+            event_recorder: complainer,
+        }
     }
 }

@@ -98,7 +98,7 @@ pub(super) struct PassthroughRequest<'a> {
     /// The pod's rate limit. `None` if the configuration allows no passthrough.
     pub(super) rate_limit: Option<&'a PodRateLimit>,
     /// The request uses upstream permits from the share of this client.
-    pub(super) client: ClientId,
+    pub(super) client_id: ClientId,
     /// The canonical path.
     pub(super) path: &'a str,
     pub(super) now: Moment,
@@ -120,7 +120,7 @@ impl ImdsPassthrough {
     pub(super) fn forward(&self, errand: &PassthroughRequest<'_>) -> Result<DeferredResponse, Refusal> {
         errand.rate_limit.ok_or(TOO_FAST)?.take(errand.now)?;
         let way = self.clone();
-        let (client, path, patience) = (errand.client, errand.path.to_owned(), errand.timeout);
+        let (client, path, patience) = (errand.client_id, errand.path.to_owned(), errand.timeout);
         Ok(DeferredResponse::new(&routes::FORWARD, false, async move {
             let answer = tokio::time::timeout(patience, way.answer(client, &path, patience));
             Box::new(PassthroughResponse(answer.await.unwrap_or(Err(TIMED_OUT)))) as Box<dyn ReadyResponse>
@@ -317,7 +317,7 @@ mod tests {
 
         /// Returns a fixture whose pod may read [`FACT`] from this service.
         fn world(&self) -> PodFixture {
-            world(&self.server.url(""))
+            world(&self.server.url_of_path(""))
         }
     }
 
@@ -339,9 +339,9 @@ mod tests {
 
     /// Gives the fixture's pod new entitlements, like those of a pod that has sent no request yet.
     fn another_pod(world: &PodFixture) {
-        world
-            .pod()
-            .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
+        world.pod().replace_entitlements(
+            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
+        );
     }
 
     /// Sends `times` requests, and returns the status and the refusal code of each answer.
@@ -396,7 +396,7 @@ mod tests {
         let applicant = EntitlementRequest {
             pod: &world.pod().pod,
             annotations: &facts,
-            subject_tokens: &|| unreachable!("it has no role"),
+            create_subject_token_source: &|| unreachable!("it has no role"),
             event_recorder: PodEventRecorder::default(),
             should_prefetch: false,
         };
@@ -451,7 +451,7 @@ mod tests {
                 peer.wait_for_close()
             };
             let server = Server::start(play).unwrap();
-            let world = world(&server.url(""));
+            let world = world(&server.url_of_path(""));
             let clock = Clock::system();
             let start = clock.now();
             assert_eq!(read(&world, 1).await, [(503, "upstream_timeout".to_owned())]);

@@ -21,7 +21,7 @@ const AGENT: &str = "seawall-agent";
 
 /// Returns the part of the broker's configuration that all pods share, without the root certificates of `aws.caFile`.
 pub(super) fn exchange_config(exchange: &RoleSessionConfig, metadata: &str) -> AwsExchangeConfig {
-    let keys = match &exchange.base.source {
+    let keys = match &exchange.base_credentials.source {
         BaseCredentialSource::InstanceRole => Some(NodeKeySource::Instance { url: metadata.to_owned() }),
         BaseCredentialSource::File { path, profile } => {
             Some(NodeKeySource::File { path: path.clone(), profile: profile.clone() })
@@ -62,8 +62,8 @@ impl RoleAccessBuilder {
     /// # Errors
     /// The broker rejects a region that the configuration accepted.
     pub(super) fn new(exchange: &RoleSessionConfig) -> anyhow::Result<Self> {
-        let role = exchange.base.role.as_ref().map(|role| role.arn().clone());
-        let base = match (&exchange.base.source, role) {
+        let role = exchange.base_credentials.role.as_ref().map(|role| role.arn().clone());
+        let base = match (&exchange.base_credentials.source, role) {
             (BaseCredentialSource::PodToken { audience }, Some(role)) => {
                 BaseIdentity::Pod { audience: audience.as_str().into(), role }
             }

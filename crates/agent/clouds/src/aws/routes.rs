@@ -13,7 +13,7 @@ pub(super) static ROLE_LIST: MetadataRoute = MetadataRoute::without_credential(A
 pub(super) static CREDENTIALS: MetadataRoute = MetadataRoute::with_credential(Aws, "credentials");
 
 /// The route of requests for a role's credentials at the containers' endpoint.
-pub(super) static CONTAINERS: MetadataRoute = MetadataRoute::with_credential(Aws, "containers");
+pub(super) static CONTAINER_CREDENTIALS: MetadataRoute = MetadataRoute::with_credential(Aws, "containers");
 
 /// The route of requests for facts of the node.
 pub(super) static METADATA: MetadataRoute = MetadataRoute::without_credential(Aws, "metadata");
@@ -23,4 +23,4 @@ pub(super) static FORWARD: MetadataRoute = MetadataRoute::without_credential(Aws
 
 /// All routes of AWS.
 pub(crate) static ALL: [&MetadataRoute; 6] =
-    [&TOKEN, &ROLE_LIST, &CREDENTIALS, &CONTAINERS, &METADATA, &FORWARD];
+    [&TOKEN, &ROLE_LIST, &CREDENTIALS, &CONTAINER_CREDENTIALS, &METADATA, &FORWARD];

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::sdk_refresh_times::{FirstExpiringSdks, SdkProfile, SdkProfiles};
+use crate::sdk_refresh_times::{SdkProfile, SdkProfiles, SdksFetchingEveryCall};
 
 const fn client(agent: &'static str, name: &'static str, minutes: u64) -> SdkProfile {
     SdkProfile {
@@ -26,11 +26,11 @@ const fn poll(agent: &'static str, name: &'static str, minutes: u64) -> SdkProfi
 pub(crate) const ALL: SdkProfiles = SdkProfiles {
     profiles: KNOWN,
     // The SDK for C++ fetches every five minutes: thirteen times in an hour, including both ends of the hour.
-    normal_fetches_per_hour: 13,
+    max_normal_fetches_per_hour: 13,
     no_user_agent_description: "unknown (it sends no User-Agent, and the AWS SDKs for JavaScript do not send one either)",
     lifetime_advice: "Raise the role's MaxSessionDuration and aws.session.duration, or use a newer SDK release.",
-    earliest_affected: Some(FirstExpiringSdks {
-        remaining_lifetime: Duration::from_secs(15 * 60),
+    sdks_fetching_every_call: Some(SdksFetchingEveryCall {
+        fetch_every_call_below: Duration::from_secs(15 * 60),
         sdk_names: "boto3 and older AWS SDKs for Java",
     }),
 };
@@ -73,7 +73,7 @@ mod tests {
     }
 
     fn rules(family: &Family) -> impl Iterator<Item = Rule> {
-        [Some(family.imds), family.container].into_iter().flatten()
+        [Some(family.imds_rule), family.container_rule].into_iter().flatten()
     }
 
     /// Each client family is in the list of this module and in the list of the testkit. If several releases send the same name,

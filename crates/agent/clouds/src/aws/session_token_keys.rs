@@ -63,7 +63,7 @@ impl TokenKeyStore {
     }
 
     /// Returns the current keys with one atomic read.
-    pub(super) fn load(&self) -> Guard<Arc<TokenSigningKeys>> {
+    pub(super) fn current_keys(&self) -> Guard<Arc<TokenSigningKeys>> {
         self.keys.load()
     }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn same(one: &TokenKeyStore, other: &TokenKeyStore) -> bool {
-        one.load().to_bytes().expose() == other.load().to_bytes().expose()
+        one.current_keys().to_bytes().expose() == other.current_keys().to_bytes().expose()
     }
 
     #[tokio::test]
@@ -226,8 +226,8 @@ mod tests {
         hand.advance(Duration::from_secs(25 * 3600));
         let second = TokenKeyStore::open(Some(&path), &clock).unwrap();
         assert!(!same(&first, &second));
-        let before = first.load().to_bytes().expose().len();
-        assert!(second.load().to_bytes().expose().len() > before, "the previous key is kept");
+        let before = first.current_keys().to_bytes().expose().len();
+        assert!(second.current_keys().to_bytes().expose().len() > before, "the previous key is kept");
         assert!(first.replace_in_time());
         first.write().await;
         assert!(fs::read(&path).unwrap().len() > before);

@@ -54,7 +54,7 @@ async fn a_long_outage_costs_a_pod_nothing_before_its_credentials_end_and_then_i
 #[tokio::test]
 async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_ends_with_its_lease() {
     let (world, eks) = start_with_config_lines(", roleSources: [pod-identity]", 60 * MINUTE).await;
-    world.pod().replace_entitlements(world.entitlements(RelatedAnnotations::NotRead));
+    world.pod().replace_entitlements(world.entitlements_with_annotations(RelatedAnnotations::NotRead));
     let pause = || async {
         world.manual_clock.advance(MINUTE + MINUTE / 9);
         world.run_until_idle().await;
@@ -75,7 +75,7 @@ async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_en
     eks.set_association(TRUSTED_SUBJECT, Some(POD_ROLE_ARN));
     assert_eq!(listed_in_the_end().await, (200, "cart".to_owned()));
     assert!(world.remaining_credentials_lifetime().await.unwrap() > 5 * 60 * MINUTE);
-    let calls = eks.counts(AwsEndpoint::PodIdentity).calls;
+    let calls = eks.endpoint_request_counts(AwsEndpoint::PodIdentity).calls;
     eks.set_association(TRUSTED_SUBJECT, Some("arn:aws:iam::123456789012:role/till"));
     assert_eq!(
         world.request_role_listing().await.1,
@@ -91,7 +91,7 @@ async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_en
     assert_eq!(world.request_role_listing().await, (200, "till".to_owned()));
     let (old, _) = world.send_with_header("GET", &format!("{ROLE_LISTING_PATH}cart"), "A: b").await;
     assert!(old.starts_with("HTTP/1.1 403 "), "{old}");
-    assert_eq!(eks.counts(AwsEndpoint::PodIdentity).calls, calls + 1);
+    assert_eq!(eks.endpoint_request_counts(AwsEndpoint::PodIdentity).calls, calls + 1);
     eks.set_association(TRUSTED_SUBJECT, None);
     let mut minutes = 0;
     while world.request_role_listing().await.0 == 200 {
@@ -103,7 +103,7 @@ async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_en
     assert!(minutes > 4 * 60, "the agent answers with valid credentials until they expire");
     let (status, body) = listed_in_the_end().await;
     assert!(status == 404 && body.contains("no_association"), "{status} {body}");
-    let calls = eks.counts(AwsEndpoint::PodIdentity).calls - calls;
+    let calls = eks.endpoint_request_counts(AwsEndpoint::PodIdentity).calls - calls;
     assert!(calls < 6 * 60, "{calls} calls: at most one a minute");
 }
 
@@ -175,7 +175,9 @@ async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_
 
 /// Returns the answer to a pod whose entitlement changes while it waits for its role's credentials.
 async fn changed_meanwhile(world: &PodFixture, is_at_containers: bool, now: RelatedAnnotations) -> String {
-    world.pod().replace_entitlements(world.entitlements(annotations_naming_role(POD_ROLE_ARN)));
+    world
+        .pod()
+        .replace_entitlements(world.entitlements_with_annotations(annotations_naming_role(POD_ROLE_ARN)));
     let ask = async {
         if is_at_containers {
             return world.request_container_credentials("a").await;
@@ -186,7 +188,7 @@ async fn changed_meanwhile(world: &PodFixture, is_at_containers: bool, now: Rela
         for _ in 0..64 {
             tokio::task::yield_now().await;
         }
-        world.pod().replace_entitlements(world.entitlements(now));
+        world.pod().replace_entitlements(world.entitlements_with_annotations(now));
     };
     tokio::join!(ask, change).0
 }
@@ -196,7 +198,7 @@ fn held(world: &PodFixture) -> Duration {
     let entitlements = world.pod().entitlements();
     let EntitlementState::Decided(own) = entitlements.aws() else { panic!("not decided") };
     let now = world.clock.now();
-    own.role().unwrap().credentials.cached_lease((), now).unwrap().remaining(now)
+    own.role().unwrap().lease_client.cached_lease((), now).unwrap().remaining(now)
 }
 
 #[tokio::test]

@@ -14,11 +14,11 @@ use seawall_core::attestation::{AnnotatedObject, IdentityFileKey};
 const ANNOTATION: &str = "iam.gke.io/gcp-service-account";
 
 /// The annotation keys that this policy needs.
-pub(super) const SELECTED_KEYS: AnnotationKeys =
+pub(super) const REQUIRED_ANNOTATION_KEYS: AnnotationKeys =
     AnnotationKeys { pod: &[], service_account: &[ANNOTATION], namespace: &[] };
 
 /// The key that replaces the annotation in an identity file.
-pub(crate) const IDENTITY_FILE_KEYS: &[IdentityFileKey] = &[IdentityFileKey {
+pub(crate) const IDENTITY_FILE_ANNOTATION_KEYS: &[IdentityFileKey] = &[IdentityFileKey {
     name: "googleServiceAccount",
     object: AnnotatedObject::ServiceAccount,
     annotation: ANNOTATION,
@@ -30,12 +30,12 @@ pub(crate) const IDENTITY_FILE_KEYS: &[IdentityFileKey] = &[IdentityFileKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccountError {
     /// The agent has not read the pod's ServiceAccount yet.
-    NotRead,
+    ServiceAccountNotRead,
     /// The pod's ServiceAccount does not exist.
-    Missing,
+    ServiceAccountMissing,
     /// The annotation is not a service account's e-mail address. The agent must refuse the pod, and must not use the pod's own
     /// identity instead.
-    Malformed,
+    MalformedAnnotation,
 }
 
 /// Returns the e-mail address of the Google service account to impersonate, or `None` if the pod uses its own identity.
@@ -44,13 +44,15 @@ pub(super) enum AccountError {
 /// The annotations are not known yet, the ServiceAccount does not exist, or its annotation is malformed.
 pub(super) fn resolve_account(facts: &PodAnnotations) -> Result<Option<Arc<str>>, AccountError> {
     let annotations = match &facts.service_account {
-        RelatedAnnotations::NotRead => return Err(AccountError::NotRead),
-        RelatedAnnotations::Known(object) => object.as_ref().as_ref().ok_or(AccountError::Missing)?,
+        RelatedAnnotations::NotRead => return Err(AccountError::ServiceAccountNotRead),
+        RelatedAnnotations::Known(object) => {
+            object.as_ref().as_ref().ok_or(AccountError::ServiceAccountMissing)?
+        }
     };
     match annotations.find(ANNOTATION) {
         None => Ok(None),
         Some(AnnotationValue::Whole(email)) if is_google_account(email) => Ok(Some(email.clone())),
-        Some(AnnotationValue::Whole(_) | AnnotationValue::TooLong) => Err(AccountError::Malformed),
+        Some(AnnotationValue::Whole(_) | AnnotationValue::TooLong) => Err(AccountError::MalformedAnnotation),
     }
 }
 
@@ -106,10 +108,13 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_not_taken_for_no_account() {
-        assert_eq!(resolve_account(&told(RelatedAnnotations::NotRead)), Err(AccountError::NotRead));
+        assert_eq!(
+            resolve_account(&told(RelatedAnnotations::NotRead)),
+            Err(AccountError::ServiceAccountNotRead)
+        );
         assert_eq!(
             resolve_account(&told(RelatedAnnotations::of_missing_object())),
-            Err(AccountError::Missing)
+            Err(AccountError::ServiceAccountMissing)
         );
     }
 
@@ -147,7 +152,7 @@ mod tests {
             "coral@p..iam.gserviceaccount.com",
             "arn:aws:iam::1:role/x",
         ] {
-            assert_eq!(account(wrong), Err(AccountError::Malformed), "{wrong:?}");
+            assert_eq!(account(wrong), Err(AccountError::MalformedAnnotation), "{wrong:?}");
         }
     }
 
@@ -158,7 +163,7 @@ mod tests {
             |padding: usize| account(&format!("{}@p.iam.gserviceaccount.com", "x".repeat(padding)));
         assert!(account_of(200).is_ok());
         for padding in [254, seawall_core::annotations::MAX_VALUE_LENGTH, 100_000] {
-            assert_eq!(account_of(padding), Err(AccountError::Malformed), "{padding}");
+            assert_eq!(account_of(padding), Err(AccountError::MalformedAnnotation), "{padding}");
         }
     }
 }

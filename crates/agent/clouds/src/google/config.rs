@@ -84,12 +84,12 @@ impl GoogleConfig {
     pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let table = section.as_table();
         let mode = GoogleMode::read(&table, base);
-        let upstream_url = table.key("upstreamUrl");
+        let upstream_url = table.node_of_key("upstreamUrl");
         let real = upstream_url
-            .text("an http URL without a path, such as http://169.254.169.254", values::parse_http_url)
+            .text("an http URL without a path, such as http://169.254.169.254", values::parse_plain_http_url)
             .unwrap_or_else(|| REAL.into());
         let passthrough_service_accounts: Vec<_> = table
-            .key("passthroughServiceAccounts")
+            .node_of_key("passthroughServiceAccounts")
             .list()
             .iter()
             .filter_map(|item| item.text(ACCOUNT, values::parse_service_account))
@@ -134,7 +134,7 @@ impl GoogleMode {
     fn read(table: &DocumentTable<'_>, base: &Path) -> Self {
         const MODES: [&str; 2] = ["federate", "conceal"];
         let known = |text: &str| MODES.iter().find(|mode| **mode == text).copied();
-        let conceals = table.key("mode").text("federate or conceal", known) == Some("conceal");
+        let conceals = table.node_of_key("mode").text("federate or conceal", known) == Some("conceal");
         let is_of_both = |(key, _): &(&str, DocumentNode<'_>)| {
             ["mode", "upstreamUrl", "passthroughServiceAccounts"].contains(key)
         };
@@ -151,7 +151,9 @@ impl FederateConfig {
         let node = node(table);
         let pool = name_or(table, "workloadPool", &format!("{}.svc.id.goog", node.project_id));
         let exchange = exchange(table, &pool);
-        let ca_file = table.key("caFile").text("the path of a PEM file", |text| values::path(text, base));
+        let ca_file = table
+            .node_of_key("caFile")
+            .text("the path of a PEM file", |text| values::resolve_path(text, base));
         Self { node_metadata: node, workload_pool: pool, exchange, ca_file }
     }
 
@@ -181,12 +183,12 @@ impl FederateConfig {
 }
 
 fn node(table: &DocumentTable<'_>) -> google::NodeMetadata {
-    let instance = table.key("instance").as_table();
-    let cluster = table.key("cluster").as_table();
+    let instance = table.node_of_key("instance").as_table();
+    let cluster = table.node_of_key("cluster").as_table();
     let number = "the project's number, such as 123456789012";
     let name = name_or(&instance, "name", "node");
-    let uid = cluster.key("uid").text("a name or an empty text", |text| {
-        if text.is_empty() { Some(String::new()) } else { values::name(text) }
+    let uid = cluster.node_of_key("uid").text("a name or an empty text", |text| {
+        if text.is_empty() { Some(String::new()) } else { values::parse_url_safe_name(text) }
     });
     google::NodeMetadata {
         project_id: required_name(table, "projectId", "my-project"),
@@ -195,7 +197,7 @@ fn node(table: &DocumentTable<'_>) -> google::NodeMetadata {
             .number(1..=u64::MAX)
             .unwrap_or_default(),
         zone: Some(required_name(table, "zone", "europe-west1-b")),
-        instance_id: Some(instance.key("id").number(0..=u64::MAX).unwrap_or_default()),
+        instance_id: Some(instance.node_of_key("id").number(0..=u64::MAX).unwrap_or_default()),
         hostname: Some(name_or(&instance, "hostname", &name)),
         instance_name: Some(name),
         cluster_name: Some(required_name(&cluster, "name", "my-cluster")),
@@ -207,14 +209,16 @@ fn node(table: &DocumentTable<'_>) -> google::NodeMetadata {
 
 fn exchange(table: &DocumentTable<'_>, pool: &str) -> GoogleExchangeConfig {
     let known = |text: &str| SHAPES.iter().find(|(_, name)| *name == text).map(|(shape, _)| *shape);
-    let shape =
-        table.key("exchange").text("sts or identitybindingtoken", known).unwrap_or(GoogleExchangeApi::Sts);
+    let shape = table
+        .node_of_key("exchange")
+        .text("sts or identitybindingtoken", known)
+        .unwrap_or(GoogleExchangeApi::Sts);
     let (sts_url, iam_url) = (url(table, "stsUrl", default_url(shape)), url(table, "iamUrl", IAM));
     let workload_identity_provider = workload_identity_provider(shape, table);
     GoogleExchangeConfig {
         exchange_api: shape,
         token_audience: table
-            .key("tokenAudience")
+            .node_of_key("tokenAudience")
             .text("text without spaces, quotes or backslashes", audience)
             .unwrap_or_else(|| default_audience(shape, &workload_identity_provider, pool)),
         workload_identity_provider,
@@ -274,24 +278,29 @@ const NAME: &str = "a name of letters, digits, `-`, `_`, `.` and `:`";
 
 fn required_name(table: &DocumentTable<'_>, key: &'static str, example: &str) -> String {
     let expected = format!("{NAME}, such as {example}");
-    table.required_node(key, &expected).text(&expected, values::name).unwrap_or_default()
+    table.required_node(key, &expected).text(&expected, values::parse_url_safe_name).unwrap_or_default()
 }
 
 fn name_or(table: &DocumentTable<'_>, key: &'static str, default: &str) -> String {
-    table.key(key).text(NAME, values::name).unwrap_or_else(|| default.to_owned())
+    table.node_of_key(key).text(NAME, values::parse_url_safe_name).unwrap_or_else(|| default.to_owned())
 }
 
 fn url(table: &DocumentTable<'_>, key: &'static str, default: &str) -> String {
     let form = "an https URL without a path, or http to a loopback address";
-    table.key(key).text(form, values::parse_secure_url).unwrap_or_else(|| default.to_owned())
+    table
+        .node_of_key(key)
+        .text(form, values::parse_https_or_loopback_url)
+        .unwrap_or_else(|| default.to_owned())
 }
 
 /// Reads the proxy. If one of `upstreams` is an http URL, the function rejects a remote proxy, because the proxy could read plain
 /// HTTP. HTTPS passes through the proxy in a tunnel.
 fn proxy(table: &DocumentTable<'_>, upstreams: &[&str]) -> Option<String> {
-    let key = table.key("proxy");
-    let proxy =
-        key.text("an http URL without a path, such as http://proxy.example:3128", values::parse_http_url)?;
+    let key = table.node_of_key("proxy");
+    let proxy = key.text(
+        "an http URL without a path, such as http://proxy.example:3128",
+        values::parse_plain_http_url,
+    )?;
     if !values::is_loopback_url(&proxy) && upstreams.iter().any(|url| url.starts_with("http://")) {
         key.reject("a proxy on a loopback address: stsUrl or iamUrl is plain http, so a remote proxy could read the tokens");
     }

@@ -29,7 +29,7 @@ impl GoogleEntitlement {
     pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {
         match (self, before) {
             (Self::Federated(own), EntitlementState::Decided(Self::Federated(before))) => {
-                broker_stats::refetch_task_for_new_client(&own.credentials, &before.credentials)
+                broker_stats::refetch_task_for_new_client(&own.lease_client, &before.lease_client)
             }
             _ => None,
         }
@@ -39,14 +39,14 @@ impl GoogleEntitlement {
     pub(crate) fn leases(&self) -> Option<PodLeases> {
         let Self::Federated(own) = self else { return None };
         Some(PodLeases {
-            leases: broker_stats::lease_states(&own.credentials),
+            leases: broker_stats::lease_states(&own.lease_client),
             event_recorder: own.event_recorder.clone(),
         })
     }
 }
 
 fn principals(own: &FederatedPod, now: Moment) -> Vec<Value> {
-    own.credentials.principals().iter().map(|view| principal(view, now)).collect()
+    own.lease_client.principals().iter().map(|view| principal(view, now)).collect()
 }
 
 fn principal(view: &GooglePrincipalView, now: Moment) -> Value {

@@ -24,8 +24,8 @@ pub enum GoogleEntitlement {
 /// One pod's metadata tree and the client for its leases.
 #[derive(Clone, Debug)]
 pub struct FederatedPod {
-    pub(super) tree: Arc<google::MetadataTree>,
-    pub(super) credentials: Arc<GooglePodLeaseClient>,
+    pub(super) metadata_tree: Arc<google::MetadataTree>,
+    pub(super) lease_client: Arc<GooglePodLeaseClient>,
     /// The Google service account that the pod impersonates, if any.
     pub(super) account: Option<Arc<str>>,
     /// Records an event on the pod when the agent refuses a credential.

@@ -29,7 +29,7 @@ use super::passthrough::GooglePassthrough;
 use super::{long_polls, response, routes};
 use crate::entitlements::EntitlementState;
 use crate::kubernetes_events;
-use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
+use crate::pod::{PodEntry, PodHandlerOutcome, PodOrUnknownClient};
 
 /// Google's dialect on one traffic thread.
 #[derive(Debug)]
@@ -92,19 +92,21 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
 
     fn answer(
         &self,
-        caller: &PodClient,
+        caller: &PodOrUnknownClient,
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> PodHandlerOutcome {
         let step = match (&self.serves, caller) {
-            (_, PodClient::Refused(refusal)) => self.detect(asked, out).ok_or(*refusal),
-            (_, PodClient::Unidentified) => Ok(self.not_yet(asked, out)),
-            (GoogleDialectMode::Federate { .. }, PodClient::Anyone) => Err(ANYONE),
-            (GoogleDialectMode::Federate { .. }, PodClient::Pod(pod)) => self.federate(pod, asked, out),
-            (GoogleDialectMode::Federate { probe }, PodClient::OwnReadinessRequest) => {
+            (_, PodOrUnknownClient::Refused(refusal)) => self.detect(asked, out).ok_or(*refusal),
+            (_, PodOrUnknownClient::Unidentified) => Ok(self.not_yet(asked, out)),
+            (GoogleDialectMode::Federate { .. }, PodOrUnknownClient::Anyone) => Err(ANYONE),
+            (GoogleDialectMode::Federate { .. }, PodOrUnknownClient::Pod(pod)) => {
+                self.federate(pod, asked, out)
+            }
+            (GoogleDialectMode::Federate { probe }, PodOrUnknownClient::OwnReadinessRequest) => {
                 self.look(probe, asked, out)
             }
-            (GoogleDialectMode::Conceal, PodClient::Pod(pod)) => {
+            (GoogleDialectMode::Conceal, PodOrUnknownClient::Pod(pod)) => {
                 let later = self.passthrough.forward(asked.shares, asked.head);
                 later.map(|later| {
                     PodHandlerOutcome::Deferred(long_polls::cancel_on_revocation(pod, later, self.server()))
@@ -184,7 +186,7 @@ impl GoogleDialect {
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
-        let query = own.tree.parse_request(asked.head).inspect_err(|refusal| {
+        let query = own.metadata_tree.parse_request(asked.head).inspect_err(|refusal| {
             if *refusal == NO_ACCOUNT_FOR_ID_TOKEN {
                 kubernetes_events::report_refusal(&own.event_recorder, EventReason::RefusedByPolicy, refusal);
             }
@@ -307,11 +309,15 @@ fn credential(
     out: &mut Vec<u8>,
 ) -> PodHandlerOutcome {
     let Some(route) = lend(own, wanted, asked.response_context, asked.now, out) else {
-        return PodHandlerOutcome::Deferred(long_polls::await_lease(own, wanted, asked.received_at));
+        return PodHandlerOutcome::Deferred(long_polls::deferred_credential_response(
+            own,
+            wanted,
+            asked.received_at,
+        ));
     };
     let question = || {
         let (tree, want, alt) =
-            (own.tree.clone(), wanted.credential_request.to_request(), wanted.response_format);
+            (own.metadata_tree.clone(), wanted.credential_request.to_request(), wanted.response_format);
         Box::new(CredentialReplay { tree, want, alt }) as Box<dyn ReplayableQuery<PodEntry>>
     };
     PodHandlerOutcome::CacheHit { route, question: asked.should_return_replayable_query.then(question) }
@@ -325,7 +331,7 @@ fn lend(
     now: Moment,
     out: &mut Vec<u8>,
 ) -> Option<&'static MetadataRoute> {
-    let lease = own.credentials.cached_lease(wanted.credential_request, now)?;
+    let lease = own.lease_client.cached_lease(wanted.credential_request, now)?;
     match wanted.credential_request {
         CredentialRequestRef::AccessToken { .. } => {
             response::write_access_token(out, frame, &lease, now, wanted.response_format, None);
@@ -351,16 +357,16 @@ impl ReplayableQuery<PodEntry> for CredentialReplay {
     /// scopes are the default.
     fn answer(
         &self,
-        caller: &PodClient,
+        caller: &PodOrUnknownClient,
         frame: &ResponseContext<'_>,
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<&'static MetadataRoute> {
-        let PodClient::Pod(pod) = caller else { return None };
+        let PodOrUnknownClient::Pod(pod) = caller else { return None };
         let entitlements = pod.entitlements();
         match entitlements.google() {
             EntitlementState::Decided(GoogleEntitlement::Federated(own))
-                if Arc::ptr_eq(&own.tree, &self.tree) =>
+                if Arc::ptr_eq(&own.metadata_tree, &self.tree) =>
             {
                 lend(
                     own,

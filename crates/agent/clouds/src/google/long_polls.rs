@@ -113,7 +113,8 @@ async fn other_text(pod: &PodEntry, look: &LongPollTarget, known: &TreeText<'_>)
 fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<TreeText<'static>, Refusal>> {
     match pod.entitlements().google() {
         EntitlementState::Decided(
-            GoogleEntitlement::Federated(FederatedPod { tree, .. }) | GoogleEntitlement::Refused(tree, _),
+            GoogleEntitlement::Federated(FederatedPod { metadata_tree: tree, .. })
+            | GoogleEntitlement::Refused(tree, _),
         ) => Some(tree.reread_text(look).map(TreeText::into_owned)),
         EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::CloudDisabled => {
             Some(Err(NO_MORE))
@@ -138,8 +139,8 @@ async fn next_lease(
 ) -> Result<Arc<Lease<GoogleCredential>>, Refusal> {
     let replaced = pod.next_entitlements_change();
     let own = federated(pod)?;
-    let first = own.credentials.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))?;
-    let mut changes = own.credentials.watch_lease(want);
+    let first = own.lease_client.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))?;
+    let mut changes = own.lease_client.watch_lease(want);
     if seen.is_none_or(|seen| token_etag(&first).matches(seen)) {
         let over = async {
             tokio::select! {
@@ -153,7 +154,7 @@ async fn next_lease(
         let _ = tokio::time::timeout(CHANGING, pod.wait_until_decided(CloudName::Google)).await;
     }
     let own = federated(pod)?;
-    own.credentials.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))
+    own.lease_client.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))
 }
 
 /// Returns the pod's own tree and credentials, if the pod is entitled to its own credentials now.
@@ -214,14 +215,14 @@ const NO_MORE: Refusal =
 
 /// Defers the response until the broker has the credential or the fetch fails. `came` is the time when the agent received the
 /// request.
-pub(super) fn await_lease(
+pub(super) fn deferred_credential_response(
     own: &FederatedPod,
     wanted: FormattedCredentialRequest<'_>,
     came: Moment,
 ) -> DeferredResponse {
     let (own, want, alt) = (own.clone(), wanted.credential_request.to_request(), wanted.response_format);
     DeferredResponse::new(routes::route_of_request(wanted.credential_request), false, async move {
-        let came = match own.credentials.lease_for_request_at(want.as_ref(), came).await {
+        let came = match own.lease_client.lease_for_request_at(want.as_ref(), came).await {
             Ok(lease) => AwaitedGoogleResponse::from_lease(&want, alt, lease),
             Err(unavailable) => AwaitedGoogleResponse::Refused(refused(&own, &unavailable)),
         };

@@ -33,13 +33,13 @@ impl MetadataTreeCache {
     }
 
     /// Returns the tree with the node's facts and without an account.
-    pub(super) fn without_account(&self) -> Arc<google::MetadataTree> {
+    pub(super) fn tree_without_account(&self) -> Arc<google::MetadataTree> {
         self.bare.clone()
     }
 
     /// Returns the tree for pods that impersonate this Google service account, or the tree for pods with their own identity if
     /// `account` is `None`.
-    pub(super) fn for_account(&self, account: Option<&Arc<str>>) -> Arc<google::MetadataTree> {
+    pub(super) fn tree_for_account(&self, account: Option<&Arc<str>>) -> Arc<google::MetadataTree> {
         let email = account.unwrap_or(&self.pool);
         let mut trees = self.of_accounts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tree) = trees.get(email).and_then(Weak::upgrade) {

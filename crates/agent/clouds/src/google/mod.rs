@@ -48,7 +48,7 @@ use metadata_trees::MetadataTreeCache;
 use passthrough::GooglePassthrough;
 use prefetch::GooglePrefetchJob;
 
-pub(super) use account_policy::IDENTITY_FILE_KEYS;
+pub(super) use account_policy::IDENTITY_FILE_ANNOTATION_KEYS;
 pub(crate) use config::{GoogleConfig, RELOADABLE_KEYS};
 pub(super) use routes::ALL as ROUTES;
 pub(super) use sdk_refresh_times::ALL as CLIENTS;
@@ -101,7 +101,7 @@ struct Federation {
 impl GoogleConfig {
     /// Returns the annotation keys that this section needs.
     pub(super) fn annotation_keys(&self) -> AnnotationKeys {
-        account_policy::SELECTED_KEYS
+        account_policy::REQUIRED_ANNOTATION_KEYS
     }
 
     /// True if pods get their own credentials, so the agent must identify each pod.
@@ -167,7 +167,7 @@ impl RunningGoogle {
     pub(super) fn build_dialect(&self, tools: &DialectResources) -> Rc<dyn MetadataDialect<PodEntry>> {
         let (serves, server) = match &self.gives {
             GoogleModeState::Federate(federation) => (
-                GoogleDialectMode::Federate { probe: federation.trees.without_account() },
+                GoogleDialectMode::Federate { probe: federation.trees.tree_without_account() },
                 MetadataServerKind::Gke,
             ),
             GoogleModeState::Conceal => (GoogleDialectMode::Conceal, MetadataServerKind::Vm),
@@ -221,22 +221,22 @@ impl Federation {
         }
         let refused = |complaint, refusal: Refusal| {
             kubernetes_events::report_refusal(&applicant.event_recorder, complaint, &refusal);
-            Some(GoogleEntitlement::Refused(self.trees.without_account(), refusal))
+            Some(GoogleEntitlement::Refused(self.trees.tree_without_account(), refusal))
         };
         match account_policy::resolve_account(applicant.annotations) {
             Ok(account) => match before {
                 EntitlementState::Decided(GoogleEntitlement::Federated(own))
-                    if own.account == account && own.credentials.uses_broker(&self.broker) =>
+                    if own.account == account && own.lease_client.uses_broker(&self.broker) =>
                 {
                     // Look the tree up again, because a new configuration can change the facts about the node.
-                    let tree = self.trees.for_account(account.as_ref());
-                    Some(GoogleEntitlement::Federated(FederatedPod { tree, ..own.clone() }))
+                    let tree = self.trees.tree_for_account(account.as_ref());
+                    Some(GoogleEntitlement::Federated(FederatedPod { metadata_tree: tree, ..own.clone() }))
                 }
                 _ => Some(self.federated(applicant, account, before)),
             },
-            Err(AccountError::NotRead) => None,
-            Err(AccountError::Missing) => refused(EventReason::TokenFailed, NO_SERVICE_ACCOUNT),
-            Err(AccountError::Malformed) => refused(EventReason::InvalidAnnotation, MALFORMED),
+            Err(AccountError::ServiceAccountNotRead) => None,
+            Err(AccountError::ServiceAccountMissing) => refused(EventReason::TokenFailed, NO_SERVICE_ACCOUNT),
+            Err(AccountError::MalformedAnnotation) => refused(EventReason::InvalidAnnotation, MALFORMED),
         }
     }
 
@@ -249,9 +249,10 @@ impl Federation {
         let spec = GooglePodCredentialsSpec {
             pod: applicant.pod.clone(),
             entitlement: account.clone(),
-            subject_tokens: (applicant.subject_tokens)(),
+            subject_tokens: (applicant.create_subject_token_source)(),
         };
-        let (tree, holder) = (self.trees.for_account(account.as_ref()), self.broker.new_pod_client(spec));
+        let (tree, holder) =
+            (self.trees.tree_for_account(account.as_ref()), self.broker.new_pod_client(spec));
         let complainer = applicant.event_recorder.clone();
         // The agent prefetches only once per pod, because otherwise each change of the ServiceAccount's annotation would cause a
         // call to Google.
@@ -259,8 +260,8 @@ impl Federation {
             self.ahead.enqueue(GooglePrefetchJob::new(&tree, &holder, &complainer));
         }
         GoogleEntitlement::Federated(FederatedPod {
-            tree,
-            credentials: holder,
+            metadata_tree: tree,
+            lease_client: holder,
             account,
             event_recorder: complainer,
         })

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::sdk_refresh_times::{FirstExpiringSdks, SdkProfile, SdkProfiles, UNNAMED_CLIENT_DESCRIPTION};
+use crate::sdk_refresh_times::{
+    DEFAULT_NO_USER_AGENT_DESCRIPTION, SdkProfile, SdkProfiles, SdksFetchingEveryCall,
+};
 
 const fn client(agent: &'static str, name: &'static str, seconds: u64) -> SdkProfile {
     SdkProfile {
@@ -16,12 +18,12 @@ const fn client(agent: &'static str, name: &'static str, seconds: u64) -> SdkPro
 /// The profiles of Google's SDKs.
 pub(crate) const ALL: SdkProfiles = SdkProfiles {
     profiles: KNOWN,
-    normal_fetches_per_hour: 13,
-    no_user_agent_description: UNNAMED_CLIENT_DESCRIPTION,
+    max_normal_fetches_per_hour: 13,
+    no_user_agent_description: DEFAULT_NO_USER_AGENT_DESCRIPTION,
     lifetime_advice: "Use a newer SDK release. The agent renews Google's one-hour access tokens when ten minutes are left, so an SDK that \
                       refreshes earlier gets the same token again.",
-    earliest_affected: Some(FirstExpiringSdks {
-        remaining_lifetime: Duration::from_secs(240),
+    sdks_fetching_every_call: Some(SdksFetchingEveryCall {
+        fetch_every_call_below: Duration::from_secs(240),
         sdk_names: "object_store and Google's library for Go",
     }),
 };

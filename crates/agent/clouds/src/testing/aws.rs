@@ -14,7 +14,7 @@ use seawall_emulator::service_account_tokens::{Issuer, Workload};
 use serde_json::{Value, json};
 
 use super::PodFixture;
-use crate::aws::ROLE_ARN;
+use crate::aws::ROLE_ARN_ANNOTATION;
 use crate::pod::PodEntry;
 
 /// A duration of one minute.
@@ -37,7 +37,7 @@ struct Tokens {
 
 impl SubjectTokens for Tokens {
     fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a> {
-        let workload = Workload::service_account("shop", "cart").in_pod("cart-0");
+        let workload = Workload::for_service_account("shop", "cart").in_pod("cart-0");
         let token = self.issuer.mint(&workload, &[audience], 60 * MINUTE, self.clock.wall_time()).unwrap();
         Box::pin(std::future::ready(Ok(token)))
     }
@@ -71,12 +71,14 @@ pub async fn start_with_roles(roles: &[String], lines: &str, longest: Duration) 
         keys: issuer.key_set().unwrap(),
         audiences: ["sts.amazonaws.com".to_owned()].into(),
     };
-    let role =
-        |arn: &String| IamRole { longest, ..IamRole::trusting_everyone(arn).trusting(TRUSTED_SUBJECT) };
+    let role = |arn: &String| IamRole {
+        max_session_duration: longest,
+        ..IamRole::trusting_everyone(arn).with_trusted_caller(TRUSTED_SUBJECT)
+    };
     let roles_there = roles
         .iter()
         .map(role)
-        .chain([IamRole::trusting_everyone(OTHER_ROLE_ARN).trusting(TRUSTED_SUBJECT)])
+        .chain([IamRole::trusting_everyone(OTHER_ROLE_ARN).with_trusted_caller(TRUSTED_SUBJECT)])
         .collect();
     let options =
         AwsEmulatorOptions { providers: vec![provider], roles: roles_there, ..AwsEmulatorOptions::default() };
@@ -88,13 +90,13 @@ pub async fn start_with_roles(roles: &[String], lines: &str, longest: Duration) 
     );
     let tokens = Arc::new(Tokens { issuer, clock: clock.clone() });
     let world = PodFixture::with_clock_and_tokens(&section, (clock, hand), tokens);
-    world.pod().replace_entitlements(world.entitlements(annotations_naming_role(&roles[0])));
+    world.pod().replace_entitlements(world.entitlements_with_annotations(annotations_naming_role(&roles[0])));
     (world, running)
 }
 
 /// Returns annotations of a ServiceAccount that name this role.
 pub fn annotations_naming_role(role: &str) -> RelatedAnnotations {
-    RelatedAnnotations::of_object([(ROLE_ARN, AnnotationValue::from(role))].into_iter().collect())
+    RelatedAnnotations::of_object([(ROLE_ARN_ANNOTATION, AnnotationValue::from(role))].into_iter().collect())
 }
 
 impl PodFixture {

@@ -25,7 +25,7 @@ use seawall_server::upstream::permits::UpstreamPermits;
 use tokio::runtime::Handle;
 
 use crate::entitlements::Entitlements;
-use crate::pod::{PodClient, PodDialects, PodEntry, PodHandlerOutcome};
+use crate::pod::{PodDialects, PodEntry, PodHandlerOutcome, PodOrUnknownClient};
 use crate::{Clouds, CloudsConfig, CurrentClouds, DialectResources, EntitlementRequest};
 
 /// A configuration with both clouds. Google forwards all requests. AWS gives a pod its own credentials once the agent knows the
@@ -57,7 +57,7 @@ pub struct PodFixture {
     /// The dialects of the listener.
     pub dialects: Rc<PodDialects>,
     /// The client that sends requests. It is the pod, unless a test changes it.
-    pub caller: PodClient,
+    pub caller: PodOrUnknownClient,
     /// The pod of the fixture.
     pub pod: Arc<PodEntry>,
     /// A clock that moves only by `manual_clock`.
@@ -103,8 +103,9 @@ impl PodFixture {
         let entitlements =
             entitlements(&clouds, &pod, RelatedAnnotations::NotRead, &subject, PodEventRecorder::default());
         let pod = resident(pod, entitlements);
-        let dialects = Rc::new(clouds.build_dialects(&[sections.dialects()], &resources).unwrap().remove(0));
-        let caller = PodClient::Pod(pod.clone());
+        let dialects =
+            Rc::new(clouds.build_dialects(&[sections.enabled_dialects()], &resources).unwrap().remove(0));
+        let caller = PodOrUnknownClient::Pod(pod.clone());
         Self {
             clouds_config: sections,
             clouds,
@@ -125,14 +126,14 @@ impl PodFixture {
         name: &str,
         known: RelatedAnnotations,
         complainer: PodEventRecorder,
-    ) -> PodClient {
+    ) -> PodOrUnknownClient {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
         let entitlements = entitlements(&self.clouds, &pod, known, &self.subject, complainer);
-        PodClient::Pod(resident(pod, entitlements))
+        PodOrUnknownClient::Pod(resident(pod, entitlements))
     }
 
     /// Returns the clouds in a cell, for code that outlives a configuration.
-    pub fn current_clouds(&self) -> Arc<CurrentClouds> {
+    pub fn new_current_clouds(&self) -> Arc<CurrentClouds> {
         Arc::new(CurrentClouds::new(self.clouds.clone()))
     }
 
@@ -142,7 +143,7 @@ impl PodFixture {
     }
 
     /// Returns the entitlements of the pod if its ServiceAccount has these annotations.
-    pub fn entitlements(&self, service_account: RelatedAnnotations) -> Entitlements {
+    pub fn entitlements_with_annotations(&self, service_account: RelatedAnnotations) -> Entitlements {
         entitlements(
             &self.clouds,
             &self.pod().pod,
@@ -153,7 +154,7 @@ impl PodFixture {
     }
 
     /// Returns the entitlements of the pod under `clouds`, if the pod had the entitlements `before`.
-    pub fn entitlements_of(
+    pub fn entitlements_under_clouds(
         &self,
         clouds: &Clouds,
         service_account: RelatedAnnotations,
@@ -166,7 +167,7 @@ impl PodFixture {
                 service_account,
                 namespace: RelatedAnnotations::NotRead,
             },
-            subject_tokens: &|| self.subject.clone(),
+            create_subject_token_source: &|| self.subject.clone(),
             event_recorder: PodEventRecorder::default(),
             should_prefetch: false,
         };
@@ -192,7 +193,7 @@ impl PodFixture {
         let applicant = EntitlementRequest {
             pod: &pod,
             annotations: facts,
-            subject_tokens: &|| subject.clone(),
+            create_subject_token_source: &|| subject.clone(),
             event_recorder: PodEventRecorder::default(),
             should_prefetch: true,
         };
@@ -225,24 +226,24 @@ impl PodFixture {
     }
 
     /// Sends a GET request as another client and returns the answer.
-    pub async fn get_as_client(&self, caller: &PodClient, target: &str) -> String {
+    pub async fn get_as_client(&self, caller: &PodOrUnknownClient, target: &str) -> String {
         let bytes = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
         self.send_as_client(caller, bytes.as_bytes()).await.0
     }
 
     /// Sends these bytes as a client. Returns the answer, and whether the answer was immediate. The function counts credential
     /// fetches as the server does.
-    pub async fn send_as_client(&self, caller: &PodClient, bytes: &[u8]) -> (String, bool) {
+    pub async fn send_as_client(&self, caller: &PodOrUnknownClient, bytes: &[u8]) -> (String, bool) {
         let mut room = header_buffer();
         let Ok(Parsed::Complete(head, _)) = parse_request(bytes, &mut room, &HeadLimits::default()) else {
             panic!("{}", String::from_utf8_lossy(bytes))
         };
         let (now, frame) = (self.clock.now(), ResponseContext::for_request(&head, RESPONSE_DATE));
-        let pod = if let PodClient::Pod(pod) = caller { pod } else { &self.pod };
+        let pod = if let PodOrUnknownClient::Pod(pod) = caller { pod } else { &self.pod };
         let asked = RequestContext {
             head: &head,
             response_context: &frame,
-            shares: UpstreamChargedClient { client: pod.id, long_poll_counter: &pod.long_polls },
+            shares: UpstreamChargedClient { client: pod.id, long_poll_counter: &pod.long_poll_counter },
             peer_ip: [127, 0, 0, 1].into(),
             request_id: 1,
             received_at: now,
@@ -292,7 +293,7 @@ fn entitlements(
             service_account,
             namespace: RelatedAnnotations::NotRead,
         },
-        subject_tokens: &|| subject.clone(),
+        create_subject_token_source: &|| subject.clone(),
         event_recorder: complainer,
         should_prefetch: false,
     };

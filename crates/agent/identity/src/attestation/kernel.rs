@@ -116,7 +116,7 @@ impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
 /// Returns both ends, with IPv4-mapped IPv6 addresses converted to IPv4. Returns `None` if the connection has ended.
 pub(crate) fn canonical_socket_pair(ends: &ConnectionEnds<'_>) -> Option<SocketPair> {
     let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
-    Some(SocketPair { peer: canonical(ends.peer), local: canonical((ends.local)()?) })
+    Some(SocketPair { peer: canonical(ends.peer), local: canonical((ends.read_local_address)()?) })
 }
 
 /// True if the client runs on this machine. The client's address is then a loopback address, or it equals the address of the
@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn from(peer: &str) -> ConnectionEnds<'static> {
-        ConnectionEnds { peer: at(peer), local: &|| Some(at(NODE)) }
+        ConnectionEnds { peer: at(peer), read_local_address: &|| Some(at(NODE)) }
     }
 
     /// Returns an attestation with three pods: "cart" has the address `CART`, "old" has 10.4.0.9, "agent" is on the node's
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn a_connection_that_has_no_end_here_any_more_is_nobodys() {
         let kernel = kernel(&[("cart", CART, "cart")]);
-        let gone = ConnectionEnds { peer: at(CART), local: &|| None };
+        let gone = ConnectionEnds { peer: at(CART), read_local_address: &|| None };
         assert_eq!(kernel.verdict(&gone), AttestationVerdict::Pending);
     }
 

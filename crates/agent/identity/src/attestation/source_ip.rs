@@ -74,7 +74,7 @@ impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         let ip = ends.peer.ip().to_canonical();
         // If the connection has the same address at both ends, the client runs on this machine.
-        if ip.is_loopback() || (ends.local)().is_some_and(|own| own.ip().to_canonical() == ip) {
+        if ip.is_loopback() || (ends.read_local_address)().is_some_and(|own| own.ip().to_canonical() == ip) {
             return AttestationVerdict::Rejected(RejectionReason::HostNetwork);
         }
         // An outdated view can name the previous pod at an address that now belongs to another pod.
@@ -173,12 +173,12 @@ mod tests {
     }
 
     fn from(text: &str) -> ConnectionEnds<'static> {
-        ConnectionEnds { peer: SocketAddr::new(ip(text), 40_000), local: &|| None }
+        ConnectionEnds { peer: SocketAddr::new(ip(text), 40_000), read_local_address: &|| None }
     }
 
     fn verdict(pods: &SourceIpAttestation<View>, from: &str, to: &str) -> AttestationVerdict {
         let local = || Some(SocketAddr::new(ip(to), 80));
-        pods.verdict(&ConnectionEnds { local: &local, ..self::from(from) })
+        pods.verdict(&ConnectionEnds { read_local_address: &local, ..self::from(from) })
     }
 
     fn uid(text: &str) -> PodUid {

@@ -154,7 +154,7 @@ fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAd
 
 /// Reads the value of a key that replaces an annotation. Returns `None` if the entry has no valid value.
 fn annotation(table: &DocumentTable<'_>, key: &IdentityFileKey) -> Option<AnnotationValue> {
-    table.key(key.name).text(key.expected, |text| (key.is_valid)(text).then(|| text.into()))
+    table.node_of_key(key.name).text(key.expected, |text| (key.is_valid)(text).then(|| text.into()))
 }
 
 /// Reads all fields of an entry except its address. Continues after a mistake, so that every mistake is reported.
@@ -241,9 +241,10 @@ mod tests {
         );
         assert!(format!("{:?}", cart.subject_token_source).contains("/etc/seawall/tokens/cart-0"));
         let verdict = |address| {
-            identity
-                .attestation()
-                .verdict(&ConnectionEnds { peer: SocketAddr::new(ip(address), 1), local: &|| None })
+            identity.attestation().verdict(&ConnectionEnds {
+                peer: SocketAddr::new(ip(address), 1),
+                read_local_address: &|| None,
+            })
         };
         for own in ["10.4.0.7", "::ffff:10.4.0.7"] {
             assert_eq!(verdict(own), AttestationVerdict::Pod(cart.pod.uid.clone()));
@@ -345,7 +346,7 @@ mod tests {
     fn a_repeated_address_is_named_also_beside_other_mistakes() {
         let wrong = CART.replace("serviceAccount: cart", "serviceAccount: CART");
         let mistakes = parse(&format!("{wrong}{CART}")).unwrap_err();
-        let places: Vec<_> = mistakes.0.iter().map(|mistake| mistake.path.as_str()).collect();
+        let places: Vec<_> = mistakes.0.iter().map(|mistake| mistake.key_path.as_str()).collect();
         assert_eq!(places, ["pods[0].serviceAccount", "pods[1].address"]);
     }
 

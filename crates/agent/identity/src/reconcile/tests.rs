@@ -109,7 +109,7 @@ impl World {
     /// Returns the name of the pod at this address, as the resolver finds it.
     fn at(&self, address: &str) -> Option<String> {
         let peer = SocketAddr::new(address.parse().unwrap(), 40000);
-        let ends = ConnectionEnds { peer, local: &|| None };
+        let ends = ConnectionEnds { peer, read_local_address: &|| None };
         self.resolver.likely_pod(&ends).map(|pod| pod.pod.name.to_string())
     }
 
@@ -134,17 +134,24 @@ async fn a_pod_that_is_deleted_or_loses_its_address_while_a_swap_waits_is_refuse
         threads.completed.try_recv().is_err(),
         "the traffic threads have not replaced their dialects yet"
     );
-    assert!(world.entry("cart").is_none() && cart.connections.is_closed() && search.connections.is_closed());
+    assert!(
+        world.entry("cart").is_none()
+            && cart.connection_counter.is_closed()
+            && search.connection_counter.is_closed()
+    );
     assert_eq!((world.at(CART).as_deref(), world.at(OTHER)), (Some("search"), None));
     assert_eq!(world.google("search"), "pending");
-    assert!(CloudName::ALL.iter().all(|cloud| cart.entitlements().is_pending(*cloud)));
+    assert!(CloudName::ALL.iter().all(|cloud| cart.entitlements().is_pending_for_cloud(*cloud)));
 
     threads.replaced.send(()).unwrap();
     threads.completed.await.unwrap();
     assert_eq!(world.google("search"), "passthrough");
-    assert!(cart.entitlements().is_pending(CloudName::Google), "a pod that is gone gets no entitlement");
     assert!(
-        search.entitlements().is_pending(CloudName::Google),
+        cart.entitlements().is_pending_for_cloud(CloudName::Google),
+        "a pod that is gone gets no entitlement"
+    );
+    assert!(
+        search.entitlements().is_pending_for_cloud(CloudName::Google),
         "the entry with the earlier address gets no entitlement"
     );
 }
@@ -157,7 +164,7 @@ async fn a_pod_that_appears_while_a_swap_waits_has_nothing_of_what_changes_until
         world.report(&[pod("cart", CART)]).await;
         let cart = world.entry("cart").unwrap();
         assert_eq!((world.at(CART).as_deref(), &*world.google("cart")), (Some("cart"), "pending"));
-        assert!(!cart.entitlements().is_pending(CloudName::Aws), "this cloud does not change");
+        assert!(!cart.entitlements().is_pending_for_cloud(CloudName::Aws), "this cloud does not change");
         if is_replaced {
             threads.replaced.send(()).unwrap();
         } else {

@@ -87,7 +87,7 @@ impl RedirectHandle {
     ) -> anyhow::Result<Self> {
         let agent = agent_address(spoken, section.node_address)
             .map_err(|reason| anyhow!("listen: expected {reason}"))?;
-        let port = agent.metadata_port.or(agent.containers_port).map(NonZeroU16::get);
+        let port = agent.metadata_port.or(agent.container_credentials_port).map(NonZeroU16::get);
         let socket =
             port.and_then(socket).context("listen: the agent has no socket at the port of the redirect")?;
         Self::attached(section, agent, socket, clock)
@@ -138,7 +138,11 @@ impl RedirectHandle {
 
     /// Returns the capabilities that the process must keep to use the redirect.
     pub fn required_capabilities() -> CapabilitySet {
-        if seawall_redirect::maps_need_capability() { CapabilitySet::BPF } else { CapabilitySet::empty() }
+        if seawall_redirect::every_map_use_needs_capability() {
+            CapabilitySet::BPF
+        } else {
+            CapabilitySet::empty()
+        }
     }
 
     /// Returns the reason why this agent cannot serve pods, or `None` if it can serve them. Possible reasons: the attachment
@@ -315,7 +319,7 @@ impl RedirectHandle {
 /// [`TargetMap::take_over_from`] writes only if the target has not changed meanwhile, so if two agents find a third agent dead,
 /// only one of them replaces it. If an operator clears the target, agents that are already ready do not write a new target.
 fn other(answers: Option<AgentAddress>, own: AgentAddress) -> Option<AgentAddress> {
-    answers.filter(|last| *last != own && last.metadata_port.or(last.containers_port).is_some())
+    answers.filter(|last| *last != own && last.metadata_port.or(last.container_credentials_port).is_some())
 }
 
 /// Checks that the redirect has a program at each of its hooks in the kernel, attached to the pods' cgroup.
@@ -361,7 +365,7 @@ mod tests {
             "an earlier agent at the same port is dead, because this agent listens there"
         );
         let containers =
-            AgentAddress { metadata_port: None, containers_port: NonZeroU16::new(3), ..agent(0) };
+            AgentAddress { metadata_port: None, container_credentials_port: NonZeroU16::new(3), ..agent(0) };
         assert_eq!(other(Some(containers), own), Some(containers));
     }
 }

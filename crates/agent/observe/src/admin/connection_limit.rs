@@ -57,7 +57,7 @@ impl AdminConnectionLimit {
     }
 
     /// Returns a permit for a connection from this address. At the limit, the function evicts another connection.
-    pub(super) fn take(&self, address: IpAddr) -> AdminPermit {
+    pub(super) fn take_or_evict(&self, address: IpAddr) -> AdminPermit {
         let (since, ending) = (self.clock.now(), Arc::new(Notify::new()));
         let mut taken = self.taken();
         if taken.by_number.len() >= PLACES {
@@ -70,7 +70,7 @@ impl AdminConnectionLimit {
         AdminPermit { number, places: self.clone(), ending }
     }
 
-    /// Evicts the connection that [`Self::take`] would evict at the limit.
+    /// Evicts the connection that [`Self::take_or_evict`] would evict at the limit.
     pub(super) fn evict_one(&self) {
         self.taken().end_one();
     }
@@ -148,12 +148,12 @@ mod tests {
     #[test]
     fn a_newcomer_ends_the_connection_that_was_without_a_request_for_longest() {
         let (places, hand) = places();
-        let held: Vec<_> = (0..PLACES).map(|_| places.take(CROWD)).collect();
+        let held: Vec<_> = (0..PLACES).map(|_| places.take_or_evict(CROWD)).collect();
         hand.advance(Duration::from_secs(1));
         held[0].set_busy(true);
         held[1].set_busy(true);
         held[1].set_busy(false);
-        let newcomers: Vec<_> = (0..PLACES - 2).map(|_| places.take(CROWD)).collect();
+        let newcomers: Vec<_> = (0..PLACES - 2).map(|_| places.take_or_evict(CROWD)).collect();
         assert!(held[2..].iter().all(AdminPermit::is_ended));
         assert!(!held[0].is_ended() && !held[1].is_ended());
         assert!(newcomers.iter().all(|newcomer| !newcomer.is_ended()));
@@ -163,19 +163,19 @@ mod tests {
     #[test]
     fn who_has_few_connections_keeps_them_whatever_another_opens() {
         let (places, hand) = places();
-        let probe = places.take(KUBELET);
+        let probe = places.take_or_evict(KUBELET);
         hand.advance(Duration::from_secs(1));
-        let crowd: Vec<_> = (0..100 * PLACES).map(|_| places.take(CROWD)).collect();
+        let crowd: Vec<_> = (0..100 * PLACES).map(|_| places.take_or_evict(CROWD)).collect();
         crowd.iter().for_each(|place| place.set_busy(true));
-        drop(places.take(CROWD));
+        drop(places.take_or_evict(CROWD));
         assert!(!probe.is_ended());
     }
 
     #[tokio::test]
     async fn a_connection_is_told_of_its_end_and_a_place_given_back_is_free() {
         let (places, _hand) = places();
-        let held: Vec<_> = (0..PLACES).map(|_| places.take(CROWD)).collect();
-        let _newcomer = places.take(CROWD);
+        let held: Vec<_> = (0..PLACES).map(|_| places.take_or_evict(CROWD)).collect();
+        let _newcomer = places.take_or_evict(CROWD);
         held[0].wait_for_eviction().await;
         drop(held);
         assert_eq!(places.taken().by_number.len(), 1);

@@ -67,7 +67,7 @@ pub struct AdminSources {
     /// The metrics that a scrape writes.
     pub registry: Registry,
     /// The check that shows whether the listeners serve requests of pods.
-    pub readiness: ReadinessChecker,
+    pub readiness_checker: ReadinessChecker,
     /// Returns the reason why only a restart can make the agent serve again.
     pub dead_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Returns the reason why the agent is not ready although its listeners respond.
@@ -169,7 +169,7 @@ impl AdminServer {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let place = Arc::new(places.take(peer));
+        let place = Arc::new(places.take_or_evict(peer));
         // Each connection has its own task, so the end of one connection does not affect the others.
         tokio::spawn(async move {
             let ended = place.clone();
@@ -269,7 +269,7 @@ impl AdminServer {
 
     /// Checks that the agent could serve a pod now and that pods reach the agent.
     async fn is_ready(&self) -> Result<(), String> {
-        self.check_serving().await?;
+        self.check_can_serve_pods().await?;
         (self.sources.unreachable_reason)().map_or(Ok(()), Err)
     }
 
@@ -277,10 +277,10 @@ impl AdminServer {
     ///
     /// # Errors
     /// The error is the reason why the agent could not serve the pod.
-    pub async fn check_serving(&self) -> Result<(), String> {
+    pub async fn check_can_serve_pods(&self) -> Result<(), String> {
         match (self.sources.unready_reason)() {
             Some(obstacle) => Err(obstacle),
-            None => self.sources.readiness.check().await,
+            None => self.sources.readiness_checker.check().await,
         }
     }
 

@@ -9,7 +9,7 @@ use seawall_clouds::CurrentClouds;
 use seawall_clouds::broker_stats::BrokerSnapshot;
 use seawall_core::Clock;
 
-use super::write::{collector_from_fn, counters, gauges};
+use super::write::{collector_from_fn, write_counter_family, write_gauge_family};
 
 /// Registers the metrics of the current clouds. The counters continue across configuration changes.
 pub fn register(clouds: &Arc<CurrentClouds>, registry: &mut Registry, clock: &Clock) {
@@ -30,17 +30,27 @@ fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result
             .map(|(step, count)| ([("cloud", figures.cloud), ("outcome", *step)], *count))
     });
     let help = "Credential fetches by outcome; a fetch makes one or more upstream calls";
-    counters(out, "seawall_credential_fetches", help, calls)?;
+    write_counter_family(out, "seawall_credential_fetches", help, calls)?;
     for (place, (name, help, _)) in all.first().iter().flat_map(|first| first.counters.iter().enumerate()) {
-        counters(out, name, help, all.iter().map(|figures| (of(figures), figures.counters[place].2)))?;
+        write_counter_family(
+            out,
+            name,
+            help,
+            all.iter().map(|figures| (of(figures), figures.counters[place].2)),
+        )?;
     }
     let mut gauge = |name, help, read: fn(&BrokerSnapshot) -> Option<f64>| {
-        gauges(out, name, help, all.iter().filter_map(|figures| Some((of(figures), read(figures)?))))
+        write_gauge_family(
+            out,
+            name,
+            help,
+            all.iter().filter_map(|figures| Some((of(figures), read(figures)?))),
+        )
     };
     gauge(
         "seawall_upstream_rate_limit_per_second",
         "Maximum number of credential fetches that start per second; a fetch makes one or more upstream calls",
-        |figures| Some(figures.upstream_rate),
+        |figures| Some(figures.allowed_fetches_per_second),
     )?;
     gauge(
         "seawall_principals",
@@ -74,7 +84,7 @@ mod tests {
     async fn each_family_of_figures_is_written_once_with_a_sample_of_each_cloud() {
         let mut registry = Registry::default();
         let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
-        register(&world.current_clouds(), &mut registry, &world.clock);
+        register(&world.new_current_clouds(), &mut registry, &world.clock);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let mut families: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();

@@ -2,7 +2,7 @@
 
 pub mod broker;
 pub mod cluster;
-pub mod min_lifetime;
+pub mod floor_achievable;
 pub mod redirect;
 pub mod requests;
 pub mod write;

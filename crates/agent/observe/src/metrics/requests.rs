@@ -12,7 +12,7 @@ use seawall_server::thread_metrics::{
     ACCEPT_WAIT_BOUNDS_MILLIS, ConnectionMetrics, LATENCY_BOUNDS_MICROS, STATUS_CLASS_LABELS, ThreadMetrics,
 };
 
-use super::write::{counter, counters, gauge};
+use super::write::{write_counter, write_counter_family, write_gauge};
 
 /// Sums one counter over all threads.
 fn sum(threads: &[Arc<ThreadMetrics>], read: impl Fn(&ThreadMetrics) -> &AtomicU64) -> u64 {
@@ -52,14 +52,14 @@ impl RequestMetrics {
             })
         });
         let help = "Answered requests, by cloud, route and status class";
-        counters(out, "seawall_requests", help, requests)?;
+        write_counter_family(out, "seawall_requests", help, requests)?;
         self.latency(out)?;
         let help = "Requests that waited for the identification of their pod, by outcome";
         let held = ["identified", "not_identified"].into_iter().enumerate();
         let held =
             held.map(|(i, outcome)| ([("outcome", outcome)], sum(all, |t| &t.identity_waits_by_outcome[i])));
-        counters(out, "seawall_identity_waits", help, held)?;
-        counter(
+        write_counter_family(out, "seawall_identity_waits", help, held)?;
+        write_counter(
             out,
             "seawall_credential_cache_hits",
             "Credential responses from the cache",
@@ -141,11 +141,16 @@ impl RequestMetrics {
             ),
         ];
         for (name, help, value) in rows {
-            counter(encoder, name, help, value)?;
+            write_counter(encoder, name, help, value)?;
         }
-        gauge(encoder, "seawall_connections_open", "Connections open", f64::from(self.open.open_count()))?;
+        write_gauge(
+            encoder,
+            "seawall_connections_open",
+            "Connections open",
+            f64::from(self.open.open_count()),
+        )?;
         let help = "Requests that wait for a change (long polls)";
-        gauge(encoder, "seawall_long_polls_open", help, f64::from(self.long_polls.open_count()))
+        write_gauge(encoder, "seawall_long_polls_open", help, f64::from(self.long_polls.open_count()))
     }
 }
 

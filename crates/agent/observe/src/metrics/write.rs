@@ -30,7 +30,7 @@ impl<F: Fn(&mut DescriptorEncoder<'_>) -> fmt::Result + Send + Sync + 'static> C
 }
 
 /// Writes a family of counters with one sample for each set of labels.
-pub fn counters<L: EncodeLabelSet>(
+pub fn write_counter_family<L: EncodeLabelSet>(
     out: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -42,7 +42,7 @@ pub fn counters<L: EncodeLabelSet>(
 }
 
 /// Writes a family of gauges with one sample for each set of labels. Without samples, the function writes nothing.
-pub fn gauges<L: EncodeLabelSet>(
+pub fn write_gauge_family<L: EncodeLabelSet>(
     out: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -57,11 +57,11 @@ pub fn gauges<L: EncodeLabelSet>(
 }
 
 /// Writes one counter without labels.
-pub fn counter(out: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+pub fn write_counter(out: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
     ConstCounter::new(value).encode(out.encode_descriptor(name, help, None, MetricType::Counter)?)
 }
 
 /// Writes one gauge without labels.
-pub fn gauge(out: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
+pub fn write_gauge(out: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
     ConstGauge::new(value).encode(out.encode_descriptor(name, help, None, MetricType::Gauge)?)
 }

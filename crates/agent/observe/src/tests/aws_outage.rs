@@ -11,7 +11,7 @@ use seawall_core::cloud::CloudName;
 use seawall_emulator::faults::Faults;
 
 use crate::metrics::broker;
-use crate::periodic_pod_checks::PodCountGauge;
+use crate::periodic_pod_checks::ReportedPodsGauge;
 use crate::stale_credentials::RenewalMonitor;
 
 /// Advances the clock in steps of 20 s, with a scan after each step, and returns the messages for the pod.
@@ -34,7 +34,8 @@ async fn watched(world: &PodFixture, seen: &mut RenewalMonitor, seconds: u64) ->
 async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_one() {
     let (world, sts) = start(60 * MINUTE).await;
     world.wait_for_first_credentials().await;
-    let mut seen = RenewalMonitor::new(world.current_clouds(), world.clock.clone(), PodCountGauge::default());
+    let mut seen =
+        RenewalMonitor::new(world.new_current_clouds(), world.clock.clone(), ReportedPodsGauge::default());
     let down = Faults { error_rate: 1.0, ..Faults::default() };
     assert!(watched(&world, &mut seen, 33 * 60).await.is_empty());
     // STS stays down until shortly before the credentials' remaining life reaches the floor.
@@ -75,7 +76,7 @@ async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_tur
         }
     };
     let leases = || -> Vec<_> {
-        let lending = |pod: &Arc<PodEntry>| pod.entitlements().leases(CloudName::Aws);
+        let lending = |pod: &Arc<PodEntry>| pod.entitlements().leases_for_cloud(CloudName::Aws);
         pods.iter().filter_map(lending).flat_map(|lending| lending.leases).collect()
     };
     while leases().len() < pods.len() {
@@ -85,7 +86,8 @@ async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_tur
     let throttled =
         Faults { error_rate: 1.0, error_status: Some(429), html_errors: true, ..Faults::default() };
     sts.set_faults(&throttled);
-    let mut seen = RenewalMonitor::new(world.current_clouds(), world.clock.clone(), PodCountGauge::default());
+    let mut seen =
+        RenewalMonitor::new(world.new_current_clouds(), world.clock.clone(), ReportedPodsGauge::default());
     let (mut told, mut without) = (Vec::new(), 0);
     for _ in 0..20 * 3 {
         pass(20).await;
@@ -107,7 +109,7 @@ async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps
     world.wait_for_first_credentials().await;
     assert!(world.remaining_credentials_lifetime().await.unwrap() <= 15 * MINUTE);
     let mut registry = Registry::default();
-    broker::register(&world.current_clouds(), &mut registry, &world.clock);
+    broker::register(&world.new_current_clouds(), &mut registry, &world.clock);
     let mut metrics = String::new();
     prometheus_client::encoding::text::encode(&mut metrics, &registry).unwrap();
     for line in [
@@ -119,7 +121,7 @@ async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps
     let breaches =
         metrics.lines().find(|line| line.starts_with("seawall_responses_below_floor_total")).unwrap();
     assert!(!breaches.ends_with(" 0"), "{breaches}");
-    assert!(world.clouds.floor_states().iter().all(|state| !state.is_kept));
+    assert!(world.clouds.floor_states().iter().all(|state| !state.was_always_kept));
     let remarks = world.clouds.warnings();
     assert!(
         remarks

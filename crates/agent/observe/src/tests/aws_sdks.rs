@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use seawall_clouds::pod::{PodClient as Served, PodEntry};
+use seawall_clouds::pod::{PodEntry, PodOrUnknownClient as Served};
 use seawall_clouds::testing::PodFixture;
 use seawall_clouds::testing::aws::{annotations_naming_role, new_pod_token, start_with_role, unix_seconds};
 use seawall_core::kubernetes_events::{EventBackend, EventReason, PodEventRecorder};
@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::excessive_fetch;
 use crate::excessive_fetch::FetchMonitor;
-use crate::periodic_pod_checks::PodCountGauge;
+use crate::periodic_pod_checks::ReportedPodsGauge;
 
 /// The time between two calls of a program, in seconds.
 const STEP: i64 = 20;
@@ -95,8 +95,8 @@ struct Pair {
 impl Pair {
     fn new(world: &PodFixture, role: &str, family: &'static Family, endpoint: Endpoint) -> Option<Self> {
         let rule = match endpoint {
-            Endpoint::Imds => &family.imds,
-            Endpoint::Containers => family.container.as_ref()?,
+            Endpoint::Imds => &family.imds_rule,
+            Endpoint::Containers => family.container_rule.as_ref()?,
         };
         let (owner, name) = (Owner::default(), format!("{} at {endpoint:?}", family.name));
         let complainer = PodEventRecorder::with_backend(Arc::new(owner.clone()));
@@ -127,7 +127,7 @@ impl Pair {
             self.tally.fetches += 1;
             let life = brought.map_or(i64::MAX, |expires| expires - now);
             self.tally.least_brought = self.tally.least_brought.min(life);
-            self.client.call_with_fetched(now, brought)
+            self.client.call_after_fetch(now, brought)
         } else {
             self.client.call_with_cached(now)
         };
@@ -217,8 +217,8 @@ impl Node {
         let families = each(Endpoint::Imds).chain(each(Endpoint::Containers));
         let pairs = families.filter_map(|(family, at)| Pair::new(&world, &role, family, at)).collect();
         let mut registry = Registry::default();
-        let found = PodCountGauge::new_registered(&mut registry, excessive_fetch::METRIC_NAME_AND_HELP);
-        let seen = FetchMonitor::new(world.current_clouds(), world.clock.clone(), found);
+        let found = ReportedPodsGauge::new_registered(&mut registry, excessive_fetch::METRIC_NAME_AND_HELP);
+        let seen = FetchMonitor::new(world.new_current_clouds(), world.clock.clone(), found);
         Self { world, sts, pairs, seen, registry }
     }
 

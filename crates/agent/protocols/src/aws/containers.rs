@@ -98,7 +98,7 @@ impl ContainerCredentialsEndpoint {
         require_no_body(head)?;
         header_checks::require_not_proxied(head)?;
         self.host(head)?;
-        let path = path::canonicalise_with(head.target, &PATH_CHARSET)?.path;
+        let path = path::canonicalise_target_with(head.target, &PATH_CHARSET)?.path;
         if !is_endpoint_path(path.as_str()) {
             return Err(NOT_FOUND);
         }

@@ -85,7 +85,7 @@ pub fn admit_request<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'
     require_no_body(head)?;
     let marks = GuardHeaders::from_request(head);
     marks.require_not_proxied()?;
-    let target = path::canonicalise(head.target)?;
+    let target = path::canonicalise_target(head.target)?;
     let place = PathScope::of(&target.path).ok_or(UNKNOWN_PATH)?;
     if place != PathScope::Discovery {
         marks.require_flavor()?;

@@ -198,7 +198,7 @@ impl LongPollTarget {
     /// # Errors
     /// The rule that forbids the request.
     pub fn from_request(head: &RequestHead<'_, '_>) -> Result<Self, Refusal> {
-        let target = path::canonicalise(head.target)?;
+        let target = path::canonicalise_target(head.target)?;
         let form = Form::of(&QueryParams::parse(target.query, UnknownKeyPolicy::Ignored)?);
         Ok(Self { path: target.path.into_text().into_owned(), form })
     }
@@ -248,7 +248,7 @@ impl MetadataTree {
         require_no_body(head)?;
         let marks = GuardHeaders::from_request(head);
         marks.require_not_proxied()?;
-        let target = path::canonicalise(head.target)?;
+        let target = path::canonicalise_target(head.target)?;
         if let Some(known) = probe(&target.path) {
             return Ok(TreeRequest {
                 resource: TreeResource::WithoutCredential(TreeResponse::Text(known)),

@@ -48,7 +48,7 @@ impl MetadataServerKind {
         let is_passed = |name: &str| PASSED.iter().any(|passed| name.eq_ignore_ascii_case(passed));
         for (name, value) in headers {
             if is_passed(name) && head_writer::is_header_value(value) {
-                head_writer::header(out, name, value);
+                head_writer::write_header(out, name, value);
             }
         }
         length.end_head(out);

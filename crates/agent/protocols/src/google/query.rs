@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::scopes::{self, Scopes};
 use seawall_http::Refusal;
-use seawall_http::path::decode_percent;
+use seawall_http::path::decode_percent_digits;
 
 /// The longest time for which the agent keeps a long poll open.
 ///
@@ -278,7 +278,7 @@ fn decode(raw: &str) -> Result<Cow<'_, str>, Refusal> {
     let mut bytes = raw.bytes();
     while let Some(byte) = bytes.next() {
         let byte = match byte {
-            b'%' => decode_percent(&mut bytes).ok_or(BAD_QUERY)?,
+            b'%' => decode_percent_digits(&mut bytes).ok_or(BAD_QUERY)?,
             b'+' => b' ',
             byte => byte,
         };

@@ -51,9 +51,9 @@ impl MetadataServerKind {
         frame.begin_head(out, 200, self.constant_headers());
         write_etag(out, token.etag);
         out.extend_from_slice(NO_STORE);
-        head_writer::header(out, "Content-Type", content_type.as_bytes());
+        head_writer::write_header(out, "Content-Type", content_type.as_bytes());
         let digits = token.expires_in.checked_ilog10().unwrap_or(0) as usize + 1;
-        head_writer::content_length_and_end(
+        head_writer::write_content_length_and_head_end(
             out,
             (before.len() + token.token.len() + between.len() + digits + after.len()) as u64,
         );
@@ -61,7 +61,7 @@ impl MetadataServerKind {
             out.extend_from_slice(before.as_bytes());
             out.extend_from_slice(token.token.as_bytes());
             out.extend_from_slice(between.as_bytes());
-            head_writer::decimal(out, token.expires_in);
+            head_writer::write_decimal(out, token.expires_in);
             out.extend_from_slice(after.as_bytes());
         }
     }
@@ -78,7 +78,7 @@ impl MetadataServerKind {
     pub fn write_text(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &TreeText<'_>) {
         frame.begin_head(out, 200, self.constant_headers());
         write_etag(out, known.etag);
-        head_writer::header(out, "Content-Type", known.content_type.as_bytes());
+        head_writer::write_header(out, "Content-Type", known.content_type.as_bytes());
         frame.end_with_body(out, &[known.body.as_bytes()]);
     }
 
@@ -159,6 +159,6 @@ const HTML: &[u8] = b"Content-Type: text/html; charset=UTF-8\r\n";
 
 fn write_etag(out: &mut Vec<u8>, etag: Option<ETag>) {
     if let Some(etag) = etag {
-        head_writer::header(out, "ETag", &etag.hex_digits());
+        head_writer::write_header(out, "ETag", &etag.hex_digits());
     }
 }

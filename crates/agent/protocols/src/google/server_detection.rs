@@ -39,7 +39,7 @@ impl Default for DetectionResponder {
 impl DetectionResponder {
     /// Returns the answer if the request is a well-formed detection request, and `None` otherwise.
     pub fn answer<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Option<TreeResponse<'t, 'b>> {
-        let target = path::canonicalise(head.target).ok()?;
+        let target = path::canonicalise_target(head.target).ok()?;
         if !ASKED.contains(&target.path.as_str()) {
             return None;
         }

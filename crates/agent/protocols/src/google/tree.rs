@@ -263,7 +263,7 @@ fn write_joined<T>(out: &mut String, items: impl Iterator<Item = T>, mut write: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seawall_http::path::canonicalise;
+    use seawall_http::path::canonicalise_target;
 
     fn sample() -> Directory {
         let account = Directory::new(
@@ -305,12 +305,12 @@ mod tests {
     #[test]
     fn tokens_are_listed_and_found_but_never_part_of_recursion() {
         let tree = sample();
-        let target = canonicalise("/service-accounts/a-b@c-d/").unwrap();
+        let target = canonicalise_target("/service-accounts/a-b@c-d/").unwrap();
         let Some(FoundEntry::Directory(account)) = tree.find(target.path.segments()) else { panic!() };
         assert_eq!(account.listing(), "email\nscopes\ntoken\n");
-        let token = canonicalise("/service-accounts/a-b@c-d/token").unwrap();
+        let token = canonicalise_target("/service-accounts/a-b@c-d/token").unwrap();
         assert!(matches!(tree.find(token.path.segments()), Some(FoundEntry::AccessToken)));
-        let below = canonicalise("/service-accounts/a-b@c-d/token/x").unwrap();
+        let below = canonicalise_target("/service-accounts/a-b@c-d/token/x").unwrap();
         assert!(tree.find(below.path.segments()).is_none());
     }
 

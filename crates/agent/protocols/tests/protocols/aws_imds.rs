@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use seawall_http::path::{BAD_PATH, canonicalise_with};
+use seawall_http::path::{BAD_PATH, canonicalise_target_with};
 use seawall_http::{
     HeadLimits, HttpVersion, Refusal, RequestError, ResponseContext, parse_request, request::header_buffer,
 };
@@ -456,7 +456,8 @@ fn a_version_and_what_is_below_it_is_claimed_and_nothing_else() {
     ] {
         assert_eq!(is_imds_path(path), is_claimed, "{path}");
     }
-    let target = canonicalise_with("/latest/meta-data/iam/security-credentials/a+b", &PATH_CHARSET).unwrap();
+    let target =
+        canonicalise_target_with("/latest/meta-data/iam/security-credentials/a+b", &PATH_CHARSET).unwrap();
     assert!(is_imds_path(target.path.as_str()));
 }
 

@@ -29,7 +29,7 @@ fn the_corpus_keeps_every_invariant() {
     assert!(count(|seen| seen.is_request) > 20 && count(|seen| !seen.is_request) > 3, "{seen:?}");
     assert!(count(|seen| seen.is_granted_token) > 2 && count(|seen| seen.has_valid_token) > 2, "{seen:?}");
     assert!(
-        count(|seen| seen.is_granted_credentials) > 3 && count(|seen| seen.is_passed_through) > 1,
+        count(|seen| seen.is_granted_credentials) > 3 && count(|seen| seen.would_be_passed_through) > 1,
         "{seen:?}"
     );
     assert!(count(|seen| seen.is_container_request) > 1, "{seen:?}");

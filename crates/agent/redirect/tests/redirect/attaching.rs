@@ -18,8 +18,8 @@ fn attaching_twice_changes_nothing() {
     let before = (lab.pin_names(), programs(&lab));
     assert_eq!(lab.attach(), AttachOutcome::AlreadyAttached);
     assert_eq!((lab.pin_names(), programs(&lab)), before);
-    assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
-    assert_eq!(lab.pod(ONE).fetch_from_address("169.254.169.254"), "agent:one");
+    assert!(read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
+    assert_eq!(lab.pod(ONE).fetch_from_server("169.254.169.254"), "agent:one");
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn a_link_that_was_lost_is_attached_again() {
     let mut one = lab.pod(ONE);
     let lost = lab.pin_names().into_iter().find(|name| name.starts_with("connect4-")).unwrap();
     fs::remove_file(lab.pins.directory().join(&lost)).unwrap();
-    until(|| one.fetch_from_address("169.254.169.254") == "real");
-    assert!(!read_status(&lab.pins, &lab.site).unwrap().is_complete());
+    until(|| one.fetch_from_server("169.254.169.254") == "real");
+    assert!(!read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
     assert_eq!(lab.attach(), AttachOutcome::Attached);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
-    assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
+    assert!(read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn another_version_is_replaced_under_load_and_nobody_is_missed() {
         assert_eq!(one.read_answer(), format!("agent:one={TIMES}"));
         assert_eq!(host.read_answer(), format!("agent:host={TIMES}"));
     }
-    assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert!(read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
     // Three links and nine maps.
     assert_eq!(lab.pin_names().len(), 12);
 }
@@ -107,7 +107,7 @@ fn an_older_layout_serves_until_the_next_agent_is_the_target_and_no_connection_i
     let _older = Agent::start(&lab);
     let (mut one, mut host) = (lab.pod(ONE), lab.pod(HOST));
     // The agent has opened its maps.
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
     let others = lab.pins.directory().with_file_name("v0");
     fs::rename(lab.pins.directory(), &others).unwrap();
     const TIMES: u32 = 3_000;
@@ -115,10 +115,10 @@ fn an_older_layout_serves_until_the_next_agent_is_the_target_and_no_connection_i
         pod.send_line(&format!("load 169.254.169.254 80 {TIMES}"));
     }
     assert_eq!(lab.attach(), AttachOutcome::Attached);
-    assert!(others.exists() && !read_status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert!(others.exists() && !read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
     // The next agent's own pod reaches the real server, although the older programs see its connects first.
     gate(&lab).exempt_pod(lab.id(AGENT)).unwrap();
-    assert_eq!(lab.pod(AGENT).fetch_from_address("169.254.169.254"), "real");
+    assert_eq!(lab.pod(AGENT).fetch_from_server("169.254.169.254"), "real");
     learn(&lab);
     let next = Agent::saying(&lab, "next");
     assert!(gate(&lab).has_older_layouts().unwrap());
@@ -135,8 +135,8 @@ fn an_older_layout_serves_until_the_next_agent_is_the_target_and_no_connection_i
         };
         assert_eq!(counted("agent") + counted("next"), TIMES, "{answers}");
     }
-    assert!(!others.exists() && read_status(&lab.pins, &lab.site).unwrap().is_complete());
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "next:one");
+    assert!(!others.exists() && read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "next:one");
 }
 
 /// A version before knows no newer layout, and cannot tell whether its agent lives.
@@ -147,11 +147,11 @@ fn a_newer_layout_goes_once_this_one_is_attached() {
     let others = lab.pins.directory().with_file_name("v99");
     fs::rename(lab.pins.directory(), &others).unwrap();
     let mut one = lab.pod(ONE);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "EPERM");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "EPERM");
     assert_eq!(lab.attach(), AttachOutcome::Replaced);
     assert!(!others.exists());
     let _agent = Agent::start(&lab);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn one_agent_takes_over_from_another_with_one_write() {
     let second = Agent::start(&lab);
     assert_eq!(one.read_answer(), format!("agent:one={TIMES}"));
     drop(first);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
     drop(second);
 }
 
@@ -175,17 +175,17 @@ fn one_agent_takes_over_from_another_with_one_write() {
 fn status_tells_what_was_captured_and_refused() {
     let lab = Arc::new(Lab::attached());
     let mut one = lab.pod(ONE);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "EPERM");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "EPERM");
     let _agent = Agent::start(&lab);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
-    assert_eq!(one.fetch_from_address("fd20:ce::254"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("fd20:ce::254"), "agent:one");
     let told = read_status(&lab.pins, &lab.site).unwrap();
     let counts = told.counts;
     assert_eq!((counts.connect4.captured, counts.connect4.refused()), (1, 1));
     assert_eq!((counts.connect6.captured, counts.connect6.refused()), (1, 0));
     // The agent met itself once.
     assert_eq!(
-        (counts.recorded, counts.closed_early, counts.unrecorded, told.waiting_connections),
+        (counts.recorded, counts.closed_early, counts.unrecorded, told.waiting_connection_count),
         (3, 0, 0, 0)
     );
     let text = told.to_string();

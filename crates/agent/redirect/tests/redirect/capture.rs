@@ -46,12 +46,12 @@ fn each_address_of_an_endpoint_leads_to_the_endpoints_port() {
     gate(&lab).set_target(at_node(Some(metadata.port), Some(containers.port))).unwrap();
     let mut one = lab.pod(ONE);
     for at in seawall_core::endpoint::METADATA_ADDRESSES {
-        assert_eq!(one.fetch_from_address(&at.to_string()), "metadata:one", "{at}");
+        assert_eq!(one.fetch_from_server(&at.to_string()), "metadata:one", "{at}");
     }
-    for at in seawall_core::endpoint::CONTAINERS_ADDRESSES {
-        assert_eq!(one.fetch_from_address(&at.to_string()), "containers:one", "{at}");
+    for at in seawall_core::endpoint::CONTAINER_CREDENTIALS_ADDRESSES {
+        assert_eq!(one.fetch_from_server(&at.to_string()), "containers:one", "{at}");
     }
-    assert_eq!(one.fetch_from_address("::ffff:169.254.170.23"), "containers:one");
+    assert_eq!(one.fetch_from_server("::ffff:169.254.170.23"), "containers:one");
 }
 
 #[test]
@@ -74,8 +74,8 @@ fn the_nodes_own_processes_reach_the_real_server() {
     let lab = Arc::new(Lab::attached());
     let agent = Agent::start(&lab);
     let mut outside = lab.outside();
-    assert_eq!(outside.fetch_from_address("169.254.169.254"), "real");
-    assert_eq!(outside.fetch_from_address("fd20:ce::254"), "real");
+    assert_eq!(outside.fetch_from_server("169.254.169.254"), "real");
+    assert_eq!(outside.fetch_from_server("fd20:ce::254"), "real");
     // Who asks the agent itself from there is nobody.
     assert_eq!(outside.ask(&format!("ask connect {NODE} {}", agent.port)), "agent:nobody");
 }
@@ -86,20 +86,20 @@ fn groups_made_later_are_captured_whatever_they_are_called() {
     let lab = Arc::new(Lab::attached());
     let _agent = Agent::start(&lab);
     let mut process = lab.outside();
-    assert_eq!(process.fetch_from_address("169.254.169.254"), "real");
+    assert_eq!(process.fetch_from_server("169.254.169.254"), "real");
     // A container made after the programs were attached; in it another, and one that has the name of another pod.
     let container = lab.group(HOST).join("late");
     let nested = container.join("kubepods/burstable").join(format!("pod{ONE}"));
     fs::create_dir_all(&nested).unwrap();
     for group in [container, nested] {
         process.ask(&format!("join {}", group.display()));
-        assert_eq!(process.fetch_from_address("169.254.169.254"), "agent:host");
+        assert_eq!(process.fetch_from_server("169.254.169.254"), "agent:host");
     }
     // A whole pod made later, and a process that comes into its group and not its network: the node's, then.
     let late = lab.site.kubepods_directory().join("burstable/pod44444444-aaaa-bbbb-cccc-000000000004");
     fs::create_dir_all(late.join("c")).unwrap();
     process.ask(&format!("join {}", late.join("c").display()));
-    assert_eq!(process.fetch_from_address("169.254.169.254"), "agent:another");
+    assert_eq!(process.fetch_from_server("169.254.169.254"), "agent:another");
 }
 
 #[test]
@@ -108,9 +108,9 @@ fn a_systemd_nodes_pods_are_known() {
     let lab = Arc::new(Lab::systemds());
     lab.attach();
     let _agent = Agent::start(&lab);
-    assert_eq!(lab.pod(ONE).fetch_from_address("169.254.169.254"), "agent:one");
-    assert_eq!(lab.pod(TWO).fetch_from_address("169.254.169.254"), "agent:two");
-    assert_eq!(lab.pod(HOST).fetch_from_address("169.254.169.254"), "agent:host");
+    assert_eq!(lab.pod(ONE).fetch_from_server("169.254.169.254"), "agent:one");
+    assert_eq!(lab.pod(TWO).fetch_from_server("169.254.169.254"), "agent:two");
+    assert_eq!(lab.pod(HOST).fetch_from_server("169.254.169.254"), "agent:host");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn on_a_node_without_ipv6_who_asks_ipv6_is_sent_to_ipv4_if_its_socket_can() {
         .set_target(seawall_redirect::AgentAddress { v6: None, ..at_node(Some(agent.port), None) })
         .unwrap();
     let mut one = lab.pod(ONE);
-    assert_eq!(one.fetch_from_address("fd20:ce::254"), "agent:one");
+    assert_eq!(one.fetch_from_server("fd20:ce::254"), "agent:one");
     assert_eq!(one.ask("ask v6only fd20:ce::254 80"), "ENETUNREACH");
 }
 
@@ -146,10 +146,10 @@ fn an_agent_succeeds_only_the_one_it_found_dead_and_not_who_came_meanwhile() {
         seawall_redirect::AgentAddress { listener_slot: 15, ..at_node(std::num::NonZeroU16::new(1), None) };
     gate(&lab).set_target(dead).unwrap();
     let mut one = lab.pod(ONE);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "EPERM");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "EPERM");
     assert!(gate(&lab).take_over_from(dead, next.at()).unwrap());
     assert!(!gate(&lab).take_over_from(dead, other.at()).unwrap());
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "next:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "next:one");
 }
 
 #[test]
@@ -160,22 +160,22 @@ fn the_agents_own_pods_reach_the_real_server_two_of_them_at_once() {
     // Before any agent is ready: it may have to ask the real server to become so.
     gate(&lab).exempt_pod(lab.id(ONE)).unwrap();
     assert_eq!(
-        (&*one.fetch_from_address("169.254.169.254"), &*two.fetch_from_address("169.254.169.254")),
+        (&*one.fetch_from_server("169.254.169.254"), &*two.fetch_from_server("169.254.169.254")),
         ("real", "EPERM")
     );
     let _agent = Agent::start(&lab);
     assert_eq!(
-        (&*one.fetch_from_address("169.254.169.254"), &*two.fetch_from_address("fd20:ce::254")),
+        (&*one.fetch_from_server("169.254.169.254"), &*two.fetch_from_server("fd20:ce::254")),
         ("real", "agent:two")
     );
     gate(&lab).exempt_pod(lab.id(TWO)).unwrap();
     assert_eq!(
-        (&*one.fetch_from_address("fd20:ce::254"), &*two.fetch_from_address("169.254.169.254")),
+        (&*one.fetch_from_server("fd20:ce::254"), &*two.fetch_from_server("169.254.169.254")),
         ("real", "real")
     );
     gate(&lab).exempt_pod(lab.id(HOST)).unwrap();
     assert_eq!(
-        (&*one.fetch_from_address("169.254.169.254"), &*two.fetch_from_address("169.254.169.254")),
+        (&*one.fetch_from_server("169.254.169.254"), &*two.fetch_from_server("169.254.169.254")),
         ("agent:one", "real")
     );
 }
@@ -192,7 +192,7 @@ fn a_class_of_service_that_was_made_anew_is_nobodys_until_the_agent_looks() {
     }
     fs::create_dir_all(class.join(format!("pod{ONE}/c"))).unwrap();
     let mut one = lab.pod(ONE);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:nobody");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:nobody");
     assert!(gate(&lab).refresh_qos_cgroups().unwrap());
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
 }

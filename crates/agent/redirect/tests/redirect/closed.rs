@@ -17,10 +17,10 @@ fn before_the_first_agent_every_pod_is_refused() {
     let lab = Lab::attached();
     let (mut one, mut host, mut outside) = (lab.pod(ONE), lab.pod(HOST), lab.outside());
     for to in ADDRESSES.into_iter().chain(["169.254.170.23", "fd00:ec2::23"]) {
-        assert_eq!(one.fetch_from_address(to), "EPERM", "{to}");
-        assert_eq!(host.fetch_from_address(to), "EPERM", "{to}");
+        assert_eq!(one.fetch_from_server(to), "EPERM", "{to}");
+        assert_eq!(host.fetch_from_server(to), "EPERM", "{to}");
     }
-    assert_eq!(outside.fetch_from_address("169.254.169.254"), "real");
+    assert_eq!(outside.fetch_from_server("169.254.169.254"), "real");
     let counts = RedirectCounts::read(&lab.pins).unwrap();
     assert_eq!((counts.connect4.no_agent, counts.connect6.no_agent), (4, 8));
 }
@@ -31,16 +31,16 @@ fn when_the_agent_has_died_pods_are_refused_and_the_node_is_not() {
     let lab = Arc::new(Lab::attached());
     let agent = Agent::start(&lab);
     let (mut one, mut host, mut outside) = (lab.pod(ONE), lab.pod(HOST), lab.outside());
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
     drop(agent);
     for to in ADDRESSES {
-        assert_eq!(one.fetch_from_address(to), "EPERM", "{to}");
-        assert_eq!(host.fetch_from_address(to), "EPERM", "{to}");
+        assert_eq!(one.fetch_from_server(to), "EPERM", "{to}");
+        assert_eq!(host.fetch_from_server(to), "EPERM", "{to}");
     }
-    assert_eq!(outside.fetch_from_address("169.254.169.254"), "real");
+    assert_eq!(outside.fetch_from_server("169.254.169.254"), "real");
     let _restarted = Agent::start(&lab);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
-    assert_eq!(host.fetch_from_address("169.254.169.254"), "agent:host");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
+    assert_eq!(host.fetch_from_server("169.254.169.254"), "agent:host");
 }
 
 /// A pod on the node's network needs no right to listen at the port of a dead agent, where it would answer all pods.
@@ -63,9 +63,9 @@ fn nobody_is_sent_to_who_listens_where_an_agent_died() {
     // Nor while the next agent listens already and is not ready.
     let next = Agent::beside(&lab);
     assert!(!gate(&lab).is_listening(dead).unwrap());
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "EPERM");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "EPERM");
     assert!(gate(&lab).take_over_from(dead, next.at()).unwrap());
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
 }
 
 /// An agent with a fixed port was never ready after another one had died there: the programs refused its connection to itself.
@@ -105,14 +105,14 @@ fn a_closed_gate_and_an_endpoint_that_no_agent_answers_refuse() {
     let lab = Arc::new(Lab::attached());
     let agent = Agent::start(&lab);
     let mut one = lab.pod(ONE);
-    assert_eq!(one.fetch_from_address("169.254.170.23"), "EPERM");
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.170.23"), "EPERM");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
     gate(&lab).clear_target().unwrap();
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "EPERM");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "EPERM");
     gate(&lab).clear_target().unwrap();
     gate(&lab).set_target(at_node(None, Some(agent.port))).unwrap();
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "EPERM");
-    assert_eq!(one.fetch_from_address("169.254.170.23"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "EPERM");
+    assert_eq!(one.fetch_from_server("169.254.170.23"), "agent:one");
     assert!(gate(&lab).set_target(at_node(None, None)).is_err());
 }
 
@@ -136,7 +136,7 @@ fn who_is_in_the_pods_tree_and_in_no_pod_is_refused() {
     let _agent = Agent::start(&lab);
     for group in ["", "burstable"] {
         let mut process = PodProcess::start(Some("pod1"), &lab.site.kubepods_directory().join(group));
-        let got = process.fetch_from_address("169.254.169.254");
+        let got = process.fetch_from_server("169.254.169.254");
         // A class of service is no pod; nor is the pods' group itself.
         assert_eq!(got, "EPERM", "{group}");
     }
@@ -166,12 +166,12 @@ fn after_removal_nothing_is_left_and_pods_reach_the_real_server() {
     let lab = Arc::new(Lab::attached());
     let agent = Agent::start(&lab);
     let mut one = lab.pod(ONE);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
     drop(agent);
     for _ in 0..2 {
         detach(&lab.pins).unwrap();
-        assert_eq!(one.fetch_from_address("169.254.169.254"), "real");
-        assert_eq!(one.fetch_from_address("fd20:ce::254"), "real");
+        assert_eq!(one.fetch_from_server("169.254.169.254"), "real");
+        assert_eq!(one.fetch_from_server("fd20:ce::254"), "real");
         assert!(!lab.pins.directory().parent().unwrap().exists());
     }
     let error = seawall_redirect::read_status(&lab.pins, &lab.site).unwrap_err();

@@ -25,12 +25,12 @@ fn an_agent_that_has_not_beaten_for_three_seconds_is_sent_nobody_until_it_beats_
         let (mut pod, name) = (lab.pod(uid), if uid == ONE { "agent:one" } else { "agent:host" });
         // The programs' clock can be some milliseconds behind this one.
         set_beat(&lab, seat, now() - 3 * SECOND - SECOND / 10);
-        assert_eq!(pod.fetch_from_address("169.254.169.254"), "EPERM");
-        assert_eq!(pod.fetch_from_address("fd20:ce::254"), "EPERM");
+        assert_eq!(pod.fetch_from_server("169.254.169.254"), "EPERM");
+        assert_eq!(pod.fetch_from_server("fd20:ce::254"), "EPERM");
         assert_eq!(pod.ask(&dialled), "EPERM");
         AgentHeartbeat::open(&lab.pins, seat).unwrap();
-        assert_eq!(pod.fetch_from_address("169.254.169.254"), name);
-        assert_eq!(pod.fetch_from_address("fd20:ce::254"), name);
+        assert_eq!(pod.fetch_from_server("169.254.169.254"), name);
+        assert_eq!(pod.fetch_from_server("fd20:ce::254"), name);
         assert_eq!(pod.ask(&dialled), name);
     }
     let counts = RedirectCounts::read(&lab.pins).unwrap();

@@ -27,9 +27,9 @@ fn pods_on_the_nodes_network_keep_the_real_server_before_beside_and_after_an_age
     let (mut one, mut host) = (lab.pod(ONE), lab.pod(HOST));
     let mut everywhere = |expected: &str, when: &str| {
         for to in ADDRESSES {
-            assert_eq!(host.fetch_from_address(to), "real", "{to} {when}");
+            assert_eq!(host.fetch_from_server(to), "real", "{to} {when}");
             let own = if expected == "EPERM" || !to.contains("23") { expected } else { "EPERM" };
-            assert_eq!(one.fetch_from_address(to), own, "{to} {when}");
+            assert_eq!(one.fetch_from_server(to), own, "{to} {when}");
         }
         assert_eq!(host.ask("ask connect 169.254.169.254 443"), "real", "{when}");
         assert_eq!(one.ask("ask connect 169.254.169.254 443"), "EPERM", "{when}");
@@ -46,7 +46,7 @@ fn pods_on_the_nodes_network_keep_the_real_server_before_beside_and_after_an_age
     let counts = RedirectCounts::read(&lab.pins).unwrap();
     assert_eq!((counts.connect4.node_network, counts.connect6.node_network), (5 * 3, 5 * 4));
     let status = read_status(&lab.pins, &lab.site).unwrap();
-    assert!(status.passes_host_network_pods && status.is_complete(), "{status}");
+    assert!(status.passes_host_network_pods && status.is_fully_attached(), "{status}");
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn the_identity_of_pods_on_the_nodes_network_follows_the_last_attach() {
     let lab = Arc::new(Lab::attached());
     let _agent = Agent::start(&lab);
     let mut host = lab.pod(HOST);
-    assert_eq!(host.fetch_from_address("169.254.169.254"), "agent:host");
+    assert_eq!(host.fetch_from_server("169.254.169.254"), "agent:host");
     lab.attach_for_pods_with_networks(NODE6).unwrap();
-    assert_eq!(host.fetch_from_address("169.254.169.254"), "real");
+    assert_eq!(host.fetch_from_server("169.254.169.254"), "real");
     lab.attach();
-    assert_eq!(host.fetch_from_address("169.254.169.254"), "agent:host");
+    assert_eq!(host.fetch_from_server("169.254.169.254"), "agent:host");
 }
 
 #[test]
@@ -100,5 +100,5 @@ fn attach_refuses_where_it_cannot_recognise_the_nodes_network_and_cuts_off_no_po
     let unseen = within("node", || seawall_redirect::attach(&lab.pins, &lab.site, node)).unwrap_err();
     assert!(matches!(unseen, Error::UnknownNodeNetwork), "{unseen}");
     assert!(!lab.pins.directory().parent().unwrap().exists(), "{:?}", lab.pin_names());
-    assert_eq!(lab.pod(ONE).fetch_from_address("169.254.169.254"), "real");
+    assert_eq!(lab.pod(ONE).fetch_from_server("169.254.169.254"), "real");
 }

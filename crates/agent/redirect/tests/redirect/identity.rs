@@ -121,7 +121,7 @@ fn what_nobody_took_goes_with_its_connection() {
     // Closed by the pod: its sockets linger until the other end is gone, too.
     one.ask("release");
     drop(listener);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "EPERM");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "EPERM");
     until(|| callers.waiting_count() == 0);
 }
 
@@ -165,16 +165,16 @@ fn as_long_as_the_node_is_not_known_who_comes_from_it_is_nobody() {
     let lab = Arc::new(Lab::attached());
     let agent = Agent::beside(&lab);
     gate(&lab).set_target(at_node(Some(agent.port), None)).unwrap();
-    assert_eq!(lab.pod(ONE).fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(lab.pod(ONE).fetch_from_server("169.254.169.254"), "agent:one");
     let mut host = lab.pod(HOST);
-    assert_eq!(host.fetch_from_address("169.254.169.254"), "agent:nobody");
+    assert_eq!(host.fetch_from_server("169.254.169.254"), "agent:nobody");
     learn(&lab);
-    assert_eq!(host.fetch_from_address("169.254.169.254"), "agent:host");
+    assert_eq!(host.fetch_from_server("169.254.169.254"), "agent:host");
     // The next agent finds it known, and learns the same.
-    let known = gate(&lab).target().unwrap().unwrap().node_netns;
+    let known = gate(&lab).target().unwrap().unwrap().node_netns_cookie;
     learn(&lab);
-    assert_eq!(gate(&lab).target().unwrap().unwrap().node_netns, known);
-    assert_eq!(host.fetch_from_address("169.254.169.254"), "agent:host");
+    assert_eq!(gate(&lab).target().unwrap().unwrap().node_netns_cookie, known);
+    assert_eq!(host.fetch_from_server("169.254.169.254"), "agent:host");
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn one_pods_waiting_connections_push_out_no_other_pods_record_and_are_refused_be
         assert!([FULL, "EPERM=89 connecting=511"].contains(&&*begun), "{begun}");
         assert_eq!(callers.waiting_count() as u64 + refused(&lab), 601);
         // Another process of the pod has no share of its own, and another pod has.
-        assert_eq!(lab.pod(ONE).fetch_from_address(to), "EPERM");
+        assert_eq!(lab.pod(ONE).fetch_from_server(to), "EPERM");
         assert_eq!(two.ask(&format!("flood {to} 80 100")), "connecting=100");
         let (stream, peer) = listener.accept().unwrap();
         assert_eq!(who(&lab, &mut callers, peer, stream.local_addr().unwrap()), "two");
@@ -120,7 +120,7 @@ fn a_pod_that_delays_its_first_packets_has_no_more_records_than_its_share() {
         assert_eq!(one.ask(&format!("delayed {to} 80 600")), "sent=600");
         let counts = RedirectCounts::read(&lab.pins).unwrap();
         assert_eq!((callers.waiting_count(), counts.unrecorded), (512, 89));
-        assert_eq!(one.fetch_from_address(to), "EPERM");
+        assert_eq!(one.fetch_from_server(to), "EPERM");
         assert_eq!(take_all(&lab, &listener, &mut callers, "one"), 512);
     }
 }

@@ -51,7 +51,7 @@ fn a_program_around_the_pods_that_ours_would_switch_off_or_that_keeps_ours_out_i
         assert_eq!((group, hook.name()), (&lab.base, "connect4"));
         // Nothing was attached, not for another hook either, and nothing is left of the attempt.
         assert!(!lab.pins.directory().parent().unwrap().exists(), "{:?}", lab.pin_names());
-        assert_eq!(lab.pod(ONE).fetch_from_address("169.254.169.254"), "real");
+        assert_eq!(lab.pod(ONE).fetch_from_server("169.254.169.254"), "real");
     }
 }
 
@@ -62,7 +62,7 @@ fn programs_that_permit_others_are_no_obstacle() {
     attach_others(&lab.base, ALLOW_MULTI);
     attach_others(lab.site.kubepods_directory(), ALLOW_MULTI);
     lab.attach();
-    assert_eq!(lab.pod(ONE).fetch_from_address("169.254.169.254"), "EPERM");
+    assert_eq!(lab.pod(ONE).fetch_from_server("169.254.169.254"), "EPERM");
 }
 
 #[test]
@@ -119,5 +119,5 @@ fn a_pinned_map_of_another_layout_is_refused() {
     std::fs::remove_file(directory.join("target")).unwrap();
     std::fs::rename(directory.join("counts"), directory.join("target")).unwrap();
     let refused = attach(&lab.pins, &lab.site, HostNetworkPods::Seawall).unwrap_err();
-    assert!(matches!(refused, Error::MapLayout { map: "target", .. }), "{refused}");
+    assert!(matches!(refused, Error::MapLayoutMismatch { map: "target", .. }), "{refused}");
 }

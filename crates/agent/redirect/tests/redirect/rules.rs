@@ -34,13 +34,13 @@ fn packets_written_by_hand_reach_the_real_server_until_the_net_is_there() {
     }
     assert_eq!(one.ask("ask raw_syn 169.254.170.23 80"), "nothing");
     // All else is as before.
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
-    assert_eq!(one.fetch_from_address("fd20:ce::254"), "agent:one");
-    assert_eq!(host.fetch_from_address("169.254.169.254"), "agent:host");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("fd20:ce::254"), "agent:one");
+    assert_eq!(host.fetch_from_server("169.254.169.254"), "agent:host");
     assert_eq!(one.ask("ask udp 169.254.169.254 53"), "real");
     assert_eq!(one.ask("ask udp fd20:ce::254 53"), "real");
     assert_eq!(one.ask("ask connect 169.254.169.254 53"), "real");
-    assert_eq!(lab.outside().fetch_from_address("169.254.169.254"), "real");
+    assert_eq!(lab.outside().fetch_from_server("169.254.169.254"), "real");
     within("node", netfilter::remove_rules).unwrap();
     within("node", netfilter::remove_rules).unwrap();
     assert!(!within("node", || netfilter::has_drop_rules(&UntrackedPorts::default())).unwrap());
@@ -88,7 +88,7 @@ fn what_the_node_sends_to_an_address_of_its_own_is_not_dropped() {
         || nft_rules::load_rules(&nft_rules::format_drop_rules()),
     ] {
         within("node", load_rules).unwrap();
-        assert_eq!(lab.outside().fetch_from_address("169.254.169.254"), "own");
+        assert_eq!(lab.outside().fetch_from_server("169.254.169.254"), "own");
     }
 }
 
@@ -130,24 +130,23 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     }
     let (mut one, mut host, mut outside) = (lab.pod(ONE), lab.pod(HOST), lab.outside());
     until(|| {
-        one.fetch_from_address("169.254.169.254") == "real"
-            && one.fetch_from_address("fd20:ce::254") == "real"
+        one.fetch_from_server("169.254.169.254") == "real" && one.fetch_from_server("fd20:ce::254") == "real"
     });
     load(
         &nft_rules::format_dnat_rules(&at_node(Some(agent.port), Some(other.port)), captured(None)).unwrap(),
     );
     for to in ["169.254.169.254", "::ffff:169.254.169.254", "fd20:ce::254", "fd00:ec2::254"] {
-        assert_eq!(one.fetch_from_address(to), "agent:nobody", "{to}");
-        assert_eq!(host.fetch_from_address(to), "agent:nobody", "{to}");
-        assert_eq!(outside.fetch_from_address(to), "real", "{to}");
+        assert_eq!(one.fetch_from_server(to), "agent:nobody", "{to}");
+        assert_eq!(host.fetch_from_server(to), "agent:nobody", "{to}");
+        assert_eq!(outside.fetch_from_server(to), "real", "{to}");
     }
-    assert_eq!(one.fetch_from_address("169.254.170.23"), "containers:nobody");
-    assert_eq!(host.fetch_from_address("fd00:ec2::23"), "containers:nobody");
+    assert_eq!(one.fetch_from_server("169.254.170.23"), "containers:nobody");
+    assert_eq!(host.fetch_from_server("fd00:ec2::23"), "containers:nobody");
     // The agent's own pod asks the real server for what it passes on.
     let own = PodUid(HOST.into());
     load(&nft_rules::format_dnat_rules(&at_node(Some(agent.port), None), captured(Some(&own))).unwrap());
-    assert_eq!(host.fetch_from_address("169.254.169.254"), "real");
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:nobody");
+    assert_eq!(host.fetch_from_server("169.254.169.254"), "real");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:nobody");
     let gone = PodUid("gone".into());
     let of_nobody = nft_rules::format_dnat_rules(&at_node(Some(agent.port), None), captured(Some(&gone)));
     assert!(of_nobody.unwrap_err().to_string().contains("the pod gone"));
@@ -158,18 +157,18 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 443"), "nothing");
     assert_eq!(one.ask("ask udp 169.254.169.254 53"), "real");
     drop(agent);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "ECONNREFUSED");
-    assert_eq!(host.fetch_from_address("169.254.169.254"), "ECONNREFUSED");
-    assert_eq!(outside.fetch_from_address("169.254.169.254"), "real");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "ECONNREFUSED");
+    assert_eq!(host.fetch_from_server("169.254.169.254"), "ECONNREFUSED");
+    assert_eq!(outside.fetch_from_server("169.254.169.254"), "real");
     // Without the match, pods on the node's network keep the real server, also while no agent listens.
     load(&nft_rules::format_dnat_rules(&at_node(Some(other.port), None), None).unwrap());
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "containers:nobody");
-    assert_eq!(host.fetch_from_address("169.254.169.254"), "real");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "containers:nobody");
+    assert_eq!(host.fetch_from_server("169.254.169.254"), "real");
     drop(other);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "ECONNREFUSED");
-    assert_eq!(host.fetch_from_address("fd00:ec2::254"), "real");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "ECONNREFUSED");
+    assert_eq!(host.fetch_from_server("fd00:ec2::254"), "real");
     load(&nft_rules::format_cleanup_rules());
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "real");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "real");
 }
 
 #[test]

@@ -287,7 +287,7 @@ impl<P: ServedPod> TrafficThread<P> {
         if count.is_multiple_of(WAIT_SAMPLE) {
             self.metrics.record_accept_wait(&stream);
         }
-        let ends = ConnectionEnds { peer, local: &|| stream.local_addr().ok() };
+        let ends = ConnectionEnds { peer, read_local_address: &|| stream.local_addr().ok() };
         self.heartbeat.set_activity(ThreadActivity::Identify);
         let caller = self.shared.resolver.resolve(&ends);
         self.heartbeat.set_activity(ThreadActivity::Accept);

@@ -17,7 +17,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
     pub(super) async fn identify_client(&self, cloud: CloudName, patience: Duration) -> Client<P> {
         let stream = self.socket.stream();
         let local = || stream.local_addr().ok();
-        let ends = ConnectionEnds { peer: self.peer, local: &local };
+        let ends = ConnectionEnds { peer: self.peer, read_local_address: &local };
         let thread = &self.thread;
         let now = self.now();
         self.waiting_request_received_at.set(Some(now));

@@ -17,7 +17,7 @@ use rustls::{ClientConfig, RootCertStore};
 use seawall_core::{Secret, file};
 
 /// The maximum size of a credential file, in bytes. All public root certificates together take a quarter of this size.
-pub const MAX_FILE_BYTES: usize = 1024 * 1024;
+pub const MAX_CREDENTIAL_FILE_BYTES: usize = 1024 * 1024;
 
 /// The folder with a pod's token and CA. Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
 pub const SERVICE_ACCOUNT_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -30,11 +30,11 @@ pub struct KubeEndpoint {
     /// The name in the server's certificate, if it differs from the host in the URL.
     pub server_name: Option<ServerName<'static>>,
     /// The certificates to trust; with `None`, the client trusts the public roots.
-    pub roots: Option<CredentialSource>,
+    pub root_certificates_source: Option<CredentialSource>,
     /// The source of the bearer token.
-    pub token: Option<CredentialSource>,
+    pub token_source: Option<CredentialSource>,
     /// The sources of the client's certificate and its key.
-    pub client_certificate: Option<(CredentialSource, CredentialSource)>,
+    pub client_certificate_and_key_sources: Option<(CredentialSource, CredentialSource)>,
 }
 
 /// The source of a credential: a given text, or a file whose content can change.
@@ -54,7 +54,7 @@ pub struct KubeCredentials {
     /// The bearer token.
     pub token: Option<Secret<String>>,
     /// The client's certificate and key.
-    pub client_certificate: Option<(Secret<String>, Secret<String>)>,
+    pub client_certificate_and_key: Option<(Secret<String>, Secret<String>)>,
 }
 
 /// The part of the URL that precedes the path of every request.
@@ -81,9 +81,9 @@ impl KubeEndpoint {
         Ok(Self {
             base_url: base,
             server_name: None,
-            roots: file("ca.crt"),
-            token: file("token"),
-            client_certificate: None,
+            root_certificates_source: file("ca.crt"),
+            token_source: file("token"),
+            client_certificate_and_key_sources: None,
         })
     }
 
@@ -95,13 +95,13 @@ impl KubeEndpoint {
         let read =
             |source: &Option<CredentialSource>| source.as_ref().map(CredentialSource::read).transpose();
         let identity = self
-            .client_certificate
+            .client_certificate_and_key_sources
             .as_ref()
             .map(|(chain, key)| Ok::<_, String>((chain.read()?, key.read()?)));
         Ok(KubeCredentials {
-            roots: read(&self.roots)?,
-            token: read(&self.token)?,
-            client_certificate: identity.transpose()?,
+            roots: read(&self.root_certificates_source)?,
+            token: read(&self.token_source)?,
+            client_certificate_and_key: identity.transpose()?,
         })
     }
 }
@@ -114,7 +114,7 @@ impl CredentialSource {
     pub fn read(&self) -> Result<Secret<String>, String> {
         match self {
             Self::Given(text) => Ok(text.clone()),
-            Self::File(path) => file::read_text(path, MAX_FILE_BYTES)
+            Self::File(path) => file::read_text(path, MAX_CREDENTIAL_FILE_BYTES)
                 .map_err(|reason| format!("cannot read {}: {reason}", path.display())),
         }
     }
@@ -139,9 +139,10 @@ impl KubeCredentials {
     }
 
     /// Returns a hash of the certificates and keys. Use the hash only to detect a replaced certificate or key.
-    pub fn fingerprint(&self) -> u64 {
+    pub fn tls_fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        let identity = self.client_certificate.as_ref().map(|(chain, key)| (chain.expose(), key.expose()));
+        let identity =
+            self.client_certificate_and_key.as_ref().map(|(chain, key)| (chain.expose(), key.expose()));
         (self.roots.as_ref().map(Secret::expose), identity).hash(&mut hasher);
         hasher.finish()
     }
@@ -155,7 +156,9 @@ impl KubeCredentials {
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("cannot set up TLS: {error}"))?
             .with_root_certificates(self.roots()?);
-        let Some((chain, key)) = &self.client_certificate else { return Ok(builder.with_no_client_auth()) };
+        let Some((chain, key)) = &self.client_certificate_and_key else {
+            return Ok(builder.with_no_client_auth());
+        };
         let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
             .map_err(|_| "the client's key is not a private key in PEM")?;
         builder
@@ -194,11 +197,11 @@ impl BaseUrl {
 
     /// Parses an https URL, with or without a path. Rejects http, because every request carries a token.
     pub fn parse(url: &str) -> Option<Self> {
-        Self::parse_with_scheme(url, &Scheme::HTTPS)
+        Self::parse_requiring_scheme(url, &Scheme::HTTPS)
     }
 
     /// Parses a URL of this scheme, with or without a path.
-    pub fn parse_with_scheme(url: &str, scheme: &Scheme) -> Option<Self> {
+    pub fn parse_requiring_scheme(url: &str, scheme: &Scheme) -> Option<Self> {
         let url: Uri = url.parse().ok()?;
         let authority = url.authority().filter(|authority| !authority.as_str().contains('@'))?;
         if url.scheme() != Some(scheme) || url.query().is_some() {
@@ -261,7 +264,11 @@ mod tests {
     }
 
     fn with_token(token: &str) -> KubeCredentials {
-        KubeCredentials { roots: None, token: Some(Secret::new(token.into())), client_certificate: None }
+        KubeCredentials {
+            roots: None,
+            token: Some(Secret::new(token.into())),
+            client_certificate_and_key: None,
+        }
     }
 
     #[test]
@@ -282,7 +289,7 @@ mod tests {
             let papers = KubeCredentials {
                 roots: Some(Secret::new(text.into())),
                 token: None,
-                client_certificate: None,
+                client_certificate_and_key: None,
             };
             assert!(papers.tls_config(provider.clone()).unwrap_err().contains("authority"), "{text}");
         }

@@ -13,7 +13,7 @@ use rustls::pki_types::ServerName;
 use seawall_core::{Secret, file};
 use serde_json::Value;
 
-use super::endpoint::{BaseUrl, CredentialSource, KubeEndpoint, MAX_FILE_BYTES};
+use super::endpoint::{BaseUrl, CredentialSource, KubeEndpoint, MAX_CREDENTIAL_FILE_BYTES};
 
 /// The keys that the reader refuses in a cluster.
 const NOT_OF_A_CLUSTER: [&str; 2] = ["insecure-skip-tls-verify", "proxy-url"];
@@ -23,29 +23,33 @@ const NOT_OF_A_USER: [&str; 8] =
     ["exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups", "as-user-extra"];
 
 pub(super) fn read_kubeconfig(path: &Path) -> Result<KubeEndpoint, String> {
-    let text = file::read_text(path, MAX_FILE_BYTES)?;
+    let text = file::read_text(path, MAX_CREDENTIAL_FILE_BYTES)?;
     parse(text.expose(), path.parent().unwrap_or(Path::new("")))
 }
 
 /// Parses a kubeconfig. Relative paths start at `folder`.
 fn parse(text: &str, folder: &Path) -> Result<KubeEndpoint, String> {
     let value = seawall_config::parse_foreign_yaml(text)?;
-    let root = KubeconfigSection { value: &value, path: String::new(), folder };
-    let context = root.entry("contexts", "context", root.required("current-context")?)?;
-    let cluster = root.entry("clusters", "cluster", context.required("cluster")?)?;
+    let root = KubeconfigSection { value: &value, key_path: String::new(), folder };
+    let context = root.table_of_named_entry("contexts", "context", root.required_text("current-context")?)?;
+    let cluster = root.table_of_named_entry("clusters", "cluster", context.required_text("cluster")?)?;
     cluster.reject_keys(&NOT_OF_A_CLUSTER, "not supported")?;
-    let url = cluster.required("server")?;
+    let url = cluster.required_text("server")?;
     let endpoint = KubeEndpoint {
         base_url: BaseUrl::parse(url).ok_or_else(|| cluster.error_at("server", "expected an https URL"))?,
         server_name: cluster.server_name()?,
-        roots: cluster.credential_source("certificate-authority")?,
-        token: None,
-        client_certificate: None,
+        root_certificates_source: cluster.credential_source("certificate-authority")?,
+        token_source: None,
+        client_certificate_and_key_sources: None,
     };
     let Some(user) = context.text("user")? else { return Ok(endpoint) };
-    let user = root.entry("users", "user", user)?;
+    let user = root.table_of_named_entry("users", "user", user)?;
     user.reject_keys(&NOT_OF_A_USER, "not supported: give a token, a tokenFile or a client-certificate")?;
-    Ok(KubeEndpoint { token: user.token()?, client_certificate: user.client_certificate()?, ..endpoint })
+    Ok(KubeEndpoint {
+        token_source: user.token_source()?,
+        client_certificate_and_key_sources: user.client_certificate_and_key_sources()?,
+        ..endpoint
+    })
 }
 
 /// A table of the kubeconfig file. Error messages show the table's path, never the table's content.
@@ -53,26 +57,31 @@ pub struct KubeconfigSection<'a> {
     /// The table's value.
     pub value: &'a Value,
     /// The path of the table, for error messages.
-    pub path: String,
+    pub key_path: String,
     /// The folder of the kubeconfig file, where relative paths start.
     pub folder: &'a Path,
 }
 
 impl<'a> KubeconfigSection<'a> {
     /// Finds the entry of `list` whose name is `name`, and returns the table `key` of this entry.
-    pub fn entry(&self, list: &str, key: &str, name: &str) -> Result<KubeconfigSection<'a>, String> {
+    pub fn table_of_named_entry(
+        &self,
+        list: &str,
+        key: &str,
+        name: &str,
+    ) -> Result<KubeconfigSection<'a>, String> {
         let path = format!("{list}[{name:?}].{key}");
         let items = self.value.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let found = items.iter().find(|item| item.get("name").and_then(Value::as_str) == Some(name));
         let value = found.and_then(|item| item.get(key)).filter(|value| value.is_object());
         let value = value.ok_or_else(|| format!("{path}: found nothing, expected a table"))?;
-        Ok(KubeconfigSection { value, path, folder: self.folder })
+        Ok(KubeconfigSection { value, key_path: path, folder: self.folder })
     }
 
     /// Returns the error message for a wrong key. The message contains the key's path and the text `what`.
     pub fn error_at(&self, key: &str, what: &str) -> String {
-        let dot = if self.path.is_empty() { "" } else { "." };
-        format!("{}{dot}{key}: {what}", self.path)
+        let dot = if self.key_path.is_empty() { "" } else { "." };
+        format!("{}{dot}{key}: {what}", self.key_path)
     }
 
     /// Returns the text of a key. Returns `None` if the text is absent or empty, because Kubernetes treats both cases alike.
@@ -88,7 +97,7 @@ impl<'a> KubeconfigSection<'a> {
     ///
     /// # Errors
     /// The key is missing, or its value is not text.
-    pub fn required(&self, key: &str) -> Result<&'a str, String> {
+    pub fn required_text(&self, key: &str) -> Result<&'a str, String> {
         self.text(key)?.ok_or_else(|| self.error_at(key, "found nothing, expected text"))
     }
 
@@ -141,7 +150,7 @@ impl<'a> KubeconfigSection<'a> {
     }
 
     /// Returns the source of the token. `tokenFile` has priority over `token`, as in client-go.
-    pub fn token(&self) -> Result<Option<CredentialSource>, String> {
+    pub fn token_source(&self) -> Result<Option<CredentialSource>, String> {
         let given = self.text("token")?.map(|token| CredentialSource::Given(Secret::new(token.to_owned())));
         Ok(self.file("tokenFile")?.or(given))
     }
@@ -150,7 +159,9 @@ impl<'a> KubeconfigSection<'a> {
     ///
     /// # Errors
     /// The certificate is present without the key, or the key without the certificate.
-    pub fn client_certificate(&self) -> Result<Option<(CredentialSource, CredentialSource)>, String> {
+    pub fn client_certificate_and_key_sources(
+        &self,
+    ) -> Result<Option<(CredentialSource, CredentialSource)>, String> {
         match (self.credential_source("client-certificate")?, self.credential_source("client-key")?) {
             (Some(chain), Some(key)) => Ok(Some((chain, key))),
             (None, None) => Ok(None),
@@ -204,9 +215,9 @@ mod tests {
         let endpoint = parsed(&cluster, &user).unwrap();
         assert_eq!(Some(endpoint.base_url), BaseUrl::parse("https://10.0.0.1:6443/prefix"));
         assert_eq!(endpoint.server_name, Some(ServerName::try_from("kubernetes").unwrap()));
-        assert_eq!(told(endpoint.roots.as_ref()), "file /etc/seawall/ca.crt");
-        assert_eq!(told(endpoint.token.as_ref()), "given t");
-        let (chain, key) = endpoint.client_certificate.unwrap();
+        assert_eq!(told(endpoint.root_certificates_source.as_ref()), "file /etc/seawall/ca.crt");
+        assert_eq!(told(endpoint.token_source.as_ref()), "given t");
+        let (chain, key) = endpoint.client_certificate_and_key_sources.unwrap();
         assert_eq!([told(Some(&chain)), told(Some(&key))], ["file /pki/c.crt", "given key"]);
     }
 
@@ -216,8 +227,8 @@ mod tests {
             "server": "https://h", "certificate-authority": "ca.crt", "certificate-authority-data": "Y2E=",
         });
         let endpoint = parsed(&cluster, &json!({"token": "t", "tokenFile": "token"})).unwrap();
-        assert_eq!(told(endpoint.roots.as_ref()), "given ca");
-        assert_eq!(told(endpoint.token.as_ref()), "file /etc/seawall/token");
+        assert_eq!(told(endpoint.root_certificates_source.as_ref()), "given ca");
+        assert_eq!(told(endpoint.token_source.as_ref()), "file /etc/seawall/token");
     }
 
     #[test]
@@ -266,6 +277,6 @@ mod tests {
         let text = "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n\
                     clusters: [{name: c, cluster: {server: 'https://h'}}]\n";
         let endpoint = parse(text, Path::new("")).unwrap();
-        assert!(endpoint.token.is_none() && endpoint.client_certificate.is_none());
+        assert!(endpoint.token_source.is_none() && endpoint.client_certificate_and_key_sources.is_none());
     }
 }

@@ -47,7 +47,7 @@ impl KubeEndpoint {
     ///
     /// # Errors
     /// A part of the access is missing, invalid or not supported; the error names this part.
-    pub(crate) fn from_access(access: &ClientConfigSource) -> Result<Self, String> {
+    pub(crate) fn from_config_source(access: &ClientConfigSource) -> Result<Self, String> {
         match access {
             ClientConfigSource::InCluster => {
                 Self::in_cluster(|name| std::env::var(name).ok(), Path::new(SERVICE_ACCOUNT_FOLDER))

@@ -14,7 +14,7 @@ use super::tree::{GeneratedValue, MetadataNode};
 ///
 /// The mark is in `kube-env` (in all three versions of the tree) and in the other attributes for bootstrapping a node or logging into it.
 /// The machine's identity token must be hidden, too; it is signed and has no mark.
-pub const CONCEALED_MARKER: &str = "SEAWALL-EMULATOR-CONCEALED";
+pub const SECRET_VALUE_MARKER: &str = "SEAWALL-EMULATOR-CONCEALED";
 
 /// The attributes that only the node may see.
 const SECRET_ATTRIBUTES: [&str; 5] = ["configure-sh", "kube-env", "kubelet-config", "ssh-keys", "user-data"];
@@ -53,14 +53,14 @@ impl Default for GceMachine {
 }
 
 /// Returns the scopes of the machine's own token.
-pub(super) fn scopes() -> Vec<String> {
+pub(super) fn machine_token_scopes() -> Vec<String> {
     ["cloud-platform", "userinfo.email"]
         .map(|name| format!("https://www.googleapis.com/auth/{name}"))
         .to_vec()
 }
 
 /// Sets an attribute in every version of the tree.
-pub(super) fn set_attribute(root: &mut MetadataNode, name: &str, value: &str) {
+pub(super) fn set_instance_attribute(root: &mut MetadataNode, name: &str, value: &str) {
     for path in [
         &["0.1", "meta-data"][..],
         &["computeMetadata", "v1", "instance"],
@@ -96,7 +96,7 @@ fn empty() -> MetadataNode {
 }
 
 fn concealed(name: &str) -> MetadataNode {
-    text(format!("{CONCEALED_MARKER}:{name}"))
+    text(format!("{SECRET_VALUE_MARKER}:{name}"))
 }
 
 impl GceMachine {
@@ -225,7 +225,7 @@ impl GceMachine {
             ("aliases", MetadataNode::Lines(vec!["default".into()])),
             ("email", text(&self.service_account)),
             ("identity", MetadataNode::Generated(GeneratedValue::Identity)),
-            ("scopes", MetadataNode::Lines(scopes())),
+            ("scopes", MetadataNode::Lines(machine_token_scopes())),
             (name, MetadataNode::Generated(token)),
         ]);
         MetadataNode::VerbatimDirectory(named([
@@ -264,7 +264,7 @@ impl GceMachine {
 
     /// Returns the claims about the machine in an identity token with `format=full`
     /// (cloud.google.com/compute/docs/instances/verifying-instance-identity).
-    pub(super) fn identity_claims(&self, now: u64) -> Value {
+    pub(super) fn compute_engine_claims(&self, now: u64) -> Value {
         json!({
             "instance_creation_timestamp": now.saturating_sub(86_400),
             "instance_id": self.id.to_string(),

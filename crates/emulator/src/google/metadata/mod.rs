@@ -13,6 +13,6 @@ mod query;
 mod server;
 mod tree;
 
-pub use machine::{CONCEALED_MARKER, GceMachine};
+pub use machine::{GceMachine, SECRET_VALUE_MARKER};
 pub(super) use query::percent_decoded;
 pub(super) use server::{MetadataServer, with_metadata_headers};

@@ -10,7 +10,7 @@ pub(super) struct MetadataPath {
     /// True if the path ends with a slash.
     pub(super) ends_with_slash: bool,
     /// The path as the client wrote it, for a redirect.
-    pub(super) original: String,
+    pub(super) path_in_original_case: String,
 }
 
 impl MetadataPath {
@@ -27,7 +27,7 @@ impl MetadataPath {
         Self {
             segments: kept.iter().map(|segment| segment.to_lowercase()).collect(),
             ends_with_slash: decoded.ends_with('/') || kept.is_empty(),
-            original: kept.join("/"),
+            path_in_original_case: kept.join("/"),
         }
     }
 }
@@ -64,7 +64,7 @@ pub(super) enum ContentFormat {
 pub(super) struct MetadataQuery {
     pub(super) recursive: bool,
     pub(super) alt: Option<ContentFormat>,
-    pub(super) wait: bool,
+    pub(super) wait_for_change: bool,
     pub(super) last_etag: Option<String>,
     pub(super) timeout: Option<Duration>,
     pub(super) scopes: Vec<String>,
@@ -86,7 +86,7 @@ impl MetadataQuery {
     fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
         match name {
             "recursive" => self.recursive = truth(value)?,
-            "wait_for_change" => self.wait = truth(value)?,
+            "wait_for_change" => self.wait_for_change = truth(value)?,
             "last_etag" => self.last_etag = Some(value.to_owned()),
             "timeout_sec" => self.timeout = Some(seconds(value)?),
             "alt" => self.alt = Some(alt(value)?),

@@ -12,7 +12,7 @@ use super::machine::{self, GceMachine};
 use super::query::{self, ContentFormat, MetadataQuery};
 use super::tree::{GeneratedValue, MetadataNode, TEXT_CONTENT_TYPE};
 use crate::google::iam_credentials::{ISSUER, service_account_unique_id};
-use crate::google::reply::{self, EmulatorReply, html};
+use crate::google::reply::{self, EmulatorReply, html_reply};
 use crate::google::state::GoogleState;
 
 #[derive(Debug)]
@@ -27,10 +27,10 @@ impl MetadataServer {
         Self { machine: machine.clone(), tree: watch::Sender::new(Arc::new(machine.tree())) }
     }
 
-    pub(in crate::google) fn set_attribute(&self, name: &str, value: &str) {
+    pub(in crate::google) fn set_instance_attribute(&self, name: &str, value: &str) {
         self.tree.send_modify(|tree| {
             let mut changed = MetadataNode::clone(tree);
-            machine::set_attribute(&mut changed, name, value);
+            machine::set_instance_attribute(&mut changed, name, value);
             *tree = Arc::new(changed);
         });
     }
@@ -51,7 +51,7 @@ impl MetadataServer {
     async fn find(&self, state: &GoogleState, request: &Request<Incoming>) -> EmulatorReply {
         let query = match MetadataQuery::parse(request.uri().query().unwrap_or_default()) {
             Ok(query) => query,
-            Err(sentence) => return html(StatusCode::BAD_REQUEST, sentence),
+            Err(sentence) => return html_reply(StatusCode::BAD_REQUEST, sentence),
         };
         let path = query::MetadataPath::parse(request.uri().path());
         let deadline = query.timeout.map(|timeout| state.clock.now() + timeout);
@@ -68,7 +68,7 @@ impl MetadataServer {
                 };
             }
             let etag = node.etag();
-            if !query.wait || known.as_ref().is_some_and(|known| *known != etag) {
+            if !query.wait_for_change || known.as_ref().is_some_and(|known| *known != etag) {
                 return content(node, &path, &query, &etag);
             }
             known = Some(etag.clone());
@@ -108,9 +108,10 @@ impl MetadataServer {
 
     fn token(&self, state: &GoogleState, live: GeneratedValue, query: &MetadataQuery) -> EmulatorReply {
         let email = &self.machine.service_account;
-        let scopes = if query.scopes.is_empty() { machine::scopes() } else { query.scopes.clone() };
-        let lifetime = state.token_lifetime();
-        let token = state.service_account_token(email.clone(), email, scopes, lifetime);
+        let scopes =
+            if query.scopes.is_empty() { machine::machine_token_scopes() } else { query.scopes.clone() };
+        let lifetime = state.max_token_lifetime();
+        let token = state.issue_service_account_token(email.clone(), email, scopes, lifetime);
         let seconds = lifetime.as_secs();
         let body = match live {
             // The field names of the first API version (googleapis/oauth2client, oauth2client/gce.py of 2014).
@@ -124,21 +125,21 @@ impl MetadataServer {
 
     async fn identity(&self, state: &GoogleState, query: &MetadataQuery) -> EmulatorReply {
         let Some(audience) = query.audience.as_deref().filter(|audience| !audience.is_empty()) else {
-            return html(StatusCode::BAD_REQUEST, "The parameter audience must not be empty.");
+            return html_reply(StatusCode::BAD_REQUEST, "The parameter audience must not be empty.");
         };
         let (now, id) = (state.unix_seconds(), service_account_unique_id(&self.machine.service_account));
         let mut claims = json!({
-            "aud": audience, "azp": id, "exp": now.saturating_add(state.token_lifetime().as_secs()), "iat": now,
+            "aud": audience, "azp": id, "exp": now.saturating_add(state.max_token_lifetime().as_secs()), "iat": now,
             "iss": ISSUER, "sub": id,
         });
         if query.full_format {
             claims["email"] = self.machine.service_account.as_str().into();
             claims["email_verified"] = true.into();
-            claims["google"] = json!({"compute_engine": self.machine.identity_claims(now)});
+            claims["google"] = json!({"compute_engine": self.machine.compute_engine_claims(now)});
         }
         match state.sign_claims(&claims).await {
             Ok(token) => reply::reply(StatusCode::OK, "text/html", token),
-            Err(_) => html(StatusCode::INTERNAL_SERVER_ERROR, "The emulator could not sign the token."),
+            Err(_) => html_reply(StatusCode::INTERNAL_SERVER_ERROR, "The emulator could not sign the token."),
         }
     }
 }
@@ -147,13 +148,13 @@ impl MetadataServer {
 fn refuse(request: &Request<Incoming>) -> Option<EmulatorReply> {
     let headers = request.headers();
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        return Some(html(
+        return Some(html_reply(
             StatusCode::METHOD_NOT_ALLOWED,
             "The metadata server accepts only GET and HEAD requests.",
         ));
     }
     if headers.contains_key("x-forwarded-for") {
-        return Some(html(
+        return Some(html_reply(
             StatusCode::FORBIDDEN,
             "The metadata server refuses requests with the header X-Forwarded-For.",
         ));
@@ -164,7 +165,7 @@ fn refuse(request: &Request<Incoming>) -> Option<EmulatorReply> {
     let asks_v1 =
         query::MetadataPath::parse(request.uri().path()).segments.get(1).is_some_and(|second| second == "v1");
     if asks_v1 && !flavored {
-        return Some(html(StatusCode::FORBIDDEN, "The header Metadata-Flavor: Google is missing."));
+        return Some(html_reply(StatusCode::FORBIDDEN, "The header Metadata-Flavor: Google is missing."));
     }
     None
 }
@@ -181,8 +182,8 @@ fn content(
         None if path.ends_with_slash => return not_found(),
         Some(listing) if !query.recursive => reply::reply(StatusCode::OK, TEXT_CONTENT_TYPE, listing),
         _ if json => reply::reply(StatusCode::OK, "application/json", node.to_json().to_string()),
-        _ if query.recursive => reply::reply(StatusCode::OK, TEXT_CONTENT_TYPE, node.to_lines()),
-        _ => reply::reply(StatusCode::OK, node.content_type(), node.to_text()),
+        _ if query.recursive => reply::reply(StatusCode::OK, TEXT_CONTENT_TYPE, node.to_path_value_lines()),
+        _ => reply::reply(StatusCode::OK, node.content_type(), node.leaf_text()),
     };
     if let Ok(etag) = HeaderValue::from_str(etag) {
         reply.headers_mut().insert("etag", etag);
@@ -192,7 +193,7 @@ fn content(
 
 /// Redirects a directory without its final slash. The body is the path, as in salrashid123/gce_metadata_server.
 fn redirect(path: &query::MetadataPath, query: &MetadataQuery) -> EmulatorReply {
-    let place = format!("/{}/", path.original);
+    let place = format!("/{}/", path.path_in_original_case);
     let mut reply =
         reply::reply(StatusCode::MOVED_PERMANENTLY, "text/html; charset=UTF-8", format!("{place}\n"));
     let place = if query.raw_query.is_empty() { place } else { format!("{place}?{}", query.raw_query) };
@@ -203,7 +204,7 @@ fn redirect(path: &query::MetadataPath, query: &MetadataQuery) -> EmulatorReply 
 }
 
 fn not_found() -> EmulatorReply {
-    html(StatusCode::NOT_FOUND, "The requested path was not found on this server.")
+    html_reply(StatusCode::NOT_FOUND, "The requested path was not found on this server.")
 }
 
 /// Adds the headers of every response, including refusals and faults.

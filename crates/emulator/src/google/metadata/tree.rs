@@ -75,7 +75,7 @@ impl MetadataNode {
     }
 
     /// Returns the text of a leaf.
-    pub(super) fn to_text(&self) -> String {
+    pub(super) fn leaf_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
             Self::Number(number) => number.to_string(),
@@ -105,7 +105,7 @@ impl MetadataNode {
     }
 
     /// Returns the whole subtree, one `path value` per line.
-    pub(super) fn to_lines(&self) -> String {
+    pub(super) fn to_path_value_lines(&self) -> String {
         let mut lines = String::new();
         self.write_lines("", &mut lines);
         lines
@@ -125,7 +125,7 @@ impl MetadataNode {
             }
             Self::Lines(words) => words.iter().for_each(|word| *lines += &format!("{path} {word}\n")),
             Self::Generated(_) => {}
-            _ => *lines += &format!("{path} {}\n", self.to_text()),
+            _ => *lines += &format!("{path} {}\n", self.leaf_text()),
         }
     }
 

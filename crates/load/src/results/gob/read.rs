@@ -45,7 +45,7 @@ pub enum GobError {
     NotResults,
     /// A known field has the wrong type.
     #[error("field {0} has the wrong type")]
-    Field(&'static str),
+    WrongFieldType(&'static str),
     /// A number is outside the range of its field.
     #[error("field {0} is out of range")]
     Range(&'static str),
@@ -55,7 +55,7 @@ pub enum GobError {
 }
 
 impl GobReader {
-    pub(crate) fn place(&self) -> InputPosition {
+    pub(crate) fn record_position(&self) -> InputPosition {
         InputPosition::Byte(self.start)
     }
 
@@ -207,15 +207,15 @@ fn fill_field(name: &'static str, cursor: &mut GobCursor<'_>, record: &mut Recor
         "Attack" => record.attack.push_str(&cursor.text()?),
         "Seq" => record.seq = cursor.uint()?,
         "Code" => record.code = u16::try_from(cursor.uint()?).map_err(|_| GobError::Range("Code"))?,
-        "Timestamp" => record.timestamp = time(cursor.bytes()?).ok_or(GobError::Time)?,
+        "Timestamp" => record.due_timestamp = time(cursor.bytes()?).ok_or(GobError::Time)?,
         "Latency" => record.latency_ns = cursor.int()?,
         "BytesOut" => record.bytes_out = cursor.uint()?,
         "BytesIn" => record.bytes_in = cursor.uint()?,
         "Error" => record.error.push_str(&cursor.text()?),
-        "Body" => record.body.extend_from_slice(cursor.bytes()?),
+        "Body" => record.response_body.extend_from_slice(cursor.bytes()?),
         "Method" => record.method.push_str(&cursor.text()?),
         "URL" => record.url.push_str(&cursor.text()?),
-        _ => headers(cursor, &mut record.headers)?,
+        _ => headers(cursor, &mut record.response_headers)?,
     }
     Ok(())
 }
@@ -249,7 +249,7 @@ fn time(bytes: &[u8]) -> Option<ZonedTimestamp> {
     };
     let zone = match (i16::from_be_bytes(*minutes), odd) {
         (-1, 0) => Zone::Utc,
-        (minutes, odd) => Zone::Offset(i32::from(minutes) * 60 + odd),
+        (minutes, odd) => Zone::SecondsEast(i32::from(minutes) * 60 + odd),
     };
     let seconds = i64::from_be_bytes(*seconds).checked_sub(YEAR_ONE_TO_UNIX)?;
     ZonedTimestamp::from_unix(seconds, u32::from_be_bytes(*nanos), zone)

@@ -125,7 +125,7 @@ impl GobTypes {
             "Headers" => ("Headers", self.is_header(kind)?),
             _ => return Ok(GobField::Unknown(kind)),
         };
-        if fits { Ok(GobField::Known(known)) } else { Err(GobError::Field(known)) }
+        if fits { Ok(GobField::Known(known)) } else { Err(GobError::WrongFieldType(known)) }
     }
 
     fn is_header(&self, kind: i64) -> Result<bool, GobError> {

@@ -11,7 +11,7 @@ impl Sim {
         for _ in 0..requests {
             sim.launch();
         }
-        sim.client.connect(0, true);
+        sim.client.decide_connect_attempt(0, true);
         while sim.servers[0].requests.len() < requests {
             sim.report(0);
             sim.flush();
@@ -36,11 +36,11 @@ impl Sim {
     /// Reads as a late client. Returns the times when responses began, and when they were complete.
     fn read_late(&mut self) -> (Vec<Nanos>, Vec<Nanos>) {
         self.client.advance_time(50 * MS);
-        assert!(self.client.report(0));
+        assert!(self.client.deliver_poller_report(0));
         let (mut heads, mut ends) = (Vec::new(), Vec::new());
         while let Some(news) = self.client.next_event() {
             match news.kind {
-                HarnessEventKind::Head => heads.push(news.at),
+                HarnessEventKind::FirstResponseByte => heads.push(news.at),
                 HarnessEventKind::Answered(_) => ends.push(news.at),
                 _ => {}
             }
@@ -115,7 +115,7 @@ fn a_stamp_is_of_its_own_read_alone() {
         sim.client.launch(0);
         sim.client.drive_marked_connections();
         sim.hear(0);
-        while sim.client.report(0) {}
+        while sim.client.deliver_poller_report(0) {}
         sim.answer_arrives();
         let (_, ends) = sim.read_late();
         assert_eq!(ends, [sim.client.now()]);

@@ -114,7 +114,7 @@ pub(crate) fn check_records_fit(load: &LoadSpec, pods: u64) -> anyhow::Result<()
 
 /// Requests that are recorded, if the plan says how many.
 fn hits(load: &LoadSpec) -> Option<u64> {
-    let until = Some(load.until.hits).filter(|&hits| hits != u64::MAX);
+    let until = Some(load.stop_condition.max_requests).filter(|&hits| hits != u64::MAX);
     let ArrivalModel::Open(schedule) = &load.arrivals else { return until };
     let due = load.known_end().map(|end| schedule.hits_before(end));
     let all = until.into_iter().chain(due).min()?;
@@ -159,7 +159,9 @@ mod tests {
         let mut encoder = Encoder::new(ResultFormat::Gob, Vec::new());
         for &second in seconds {
             let timestamp = ZonedTimestamp::from_unix_ns(second * 1_000_000_000, Zone::Utc);
-            encoder.encode(&Record { timestamp, seq: second.unsigned_abs(), ..Record::default() }).unwrap();
+            encoder
+                .encode(&Record { due_timestamp: timestamp, seq: second.unsigned_abs(), ..Record::default() })
+                .unwrap();
         }
         encoder.into_inner()
     }

@@ -16,11 +16,11 @@ pub(super) fn format_plain_line(facts: &RunInfo, row: &LiveRow, pods: Option<&st
     let offered =
         row.offered_rate.map(|offered| format!("offered {}/s ", format_rate(offered))).unwrap_or_default();
     let lag = if facts.is_open_loop {
-        format!(", lag p99 {}", format_brief_time(row.latencies.lag.p99))
+        format!(", lag p99 {}", format_brief_time(row.latencies.send_lag.p99))
     } else {
         String::new()
     };
-    let response = row.latencies.response;
+    let response = row.latencies.response_time;
     // Percentiles of nothing are zeros, which read as very fast responses.
     let times = if response.count == 0 {
         "no response in this second".to_owned()
@@ -30,7 +30,7 @@ pub(super) fn format_plain_line(facts: &RunInfo, row: &LiveRow, pods: Option<&st
             format_brief_time(response.p50),
             format_brief_time(response.p99),
             format_brief_time(response.max),
-            format_brief_time(row.latencies.service.p99)
+            format_brief_time(row.latencies.service_time.p99)
         )
     };
     format!(
@@ -62,7 +62,7 @@ fn errors(row: &LiveRow) -> String {
 fn state(facts: &RunInfo, row: &LiveRow) -> &'static str {
     match row.status {
         now if now.ending => ", waiting for responses",
-        now if now.elapsed < facts.warm_up => ", warming up",
+        now if now.elapsed < facts.warm_up_end => ", warming up",
         _ => "",
     }
 }
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_second_without_a_response_has_no_times_and_is_not_called_free_of_errors() {
         let mut row = sample_history(1).last().unwrap().clone();
-        row.latencies.response.count = 0;
+        row.latencies.response_time.count = 0;
         (row.total_completed, row.status.in_flight) = (0, 179);
         row.errors.clear();
         let line = format_plain_line(&sample_run_info(), &row, None);
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_run_without_a_connection_says_so_and_shows_no_times() {
         let mut row = sample_history(1).last().unwrap().clone();
-        (row.total_sent, row.total_completed, row.latencies.response.count) = (0, 50, 0);
+        (row.total_sent, row.total_completed, row.latencies.response_time.count) = (0, 50, 0);
         row.errors = vec![ErrorCount { kind: "resolve".to_owned(), count: 50, last_second_count: 50 }];
         let line = format_plain_line(&sample_run_info(), &row, None);
         assert!(line.contains(", no response in this second, ") && !line.contains("p50"), "{line}");

@@ -11,13 +11,13 @@ use crate::attack::generator_pods::{AttackPodStatus, PodTracker};
 pub(super) fn sample_run_info() -> RunInfo {
     RunInfo {
         target: "GET http://127.0.0.1:8080/token".to_owned(),
-        load: "open loop at 1000/s".to_owned(),
+        load_description: "open loop at 1000/s".to_owned(),
         end: Some(60 * SECOND),
         max_requests: None,
         max_in_flight: 4096,
         is_open_loop: true,
         steerable: true,
-        warm_up: 0,
+        warm_up_end: 0,
     }
 }
 
@@ -31,11 +31,11 @@ fn second(n: u64) -> IntervalStats {
     let mut finish = |outcome, end| {
         let (target, due, sent, first_byte) = (0, 0, Some(1_000), None);
         stats.record_finished(&FinishedRequest {
-            target,
+            target_index: target,
             outcome,
             due,
             sent_at: sent,
-            first_byte,
+            first_response_byte_at: first_byte,
             end,
             bytes_in: 1,
             bytes_out: 0,

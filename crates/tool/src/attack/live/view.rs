@@ -166,8 +166,8 @@ fn state(scene: &LiveFrame<'_>) -> String {
         return format!("stopping: waiting for {} responses; q or Ctrl-C ends at once", now.in_flight);
     }
     let steered = if scene.is_rate_changed_by_keys { ", changed manually" } else { "" };
-    let warming = if now.elapsed < facts.warm_up { "  warming up: nothing is counted yet" } else { "" };
-    format!("{}{steered}{warming}", facts.load)
+    let warming = if now.elapsed < facts.warm_up_end { "  warming up: nothing is counted yet" } else { "" };
+    format!("{}{steered}{warming}", facts.load_description)
 }
 
 /// Returns the finished share of the run, by time or by requests, whichever is larger.
@@ -227,7 +227,14 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, history: &LiveRowHistory) {
         |row| row.goodput as u64,
         |value| format_rate(value as f64),
     );
-    chart(frame, right, history, "Response time p99", |row| row.latencies.response.p99, format_brief_time);
+    chart(
+        frame,
+        right,
+        history,
+        "Response time p99",
+        |row| row.latencies.response_time.p99,
+        format_brief_time,
+    );
 }
 
 /// A column per second, the newest the rightmost, from zero to the highest in sight.
@@ -258,10 +265,10 @@ fn latencies(facts: &RunInfo, row: &LiveRow) -> Vec<Line<'static>> {
         table.push(latency(name, "last 1s", second));
         table.push(latency("", "so far", whole).dim());
     };
-    rows("response", &row.latencies.response, &row.run_latencies.response);
-    rows("service", &row.latencies.service, &row.run_latencies.service);
+    rows("response", &row.latencies.response_time, &row.run_latencies.response_time);
+    rows("service", &row.latencies.service_time, &row.run_latencies.service_time);
     if facts.is_open_loop {
-        rows("lag", &row.latencies.lag, &row.run_latencies.lag);
+        rows("lag", &row.latencies.send_lag, &row.run_latencies.send_lag);
     }
     table
 }
@@ -347,7 +354,7 @@ mod tests {
     #[test]
     fn a_closed_loop_that_is_being_stopped() {
         let facts = RunInfo {
-            load: "closed loop of 64".to_owned(),
+            load_description: "closed loop of 64".to_owned(),
             end: None,
             is_open_loop: false,
             steerable: false,

@@ -115,7 +115,7 @@ fn message(kind: RequestOutcome) -> Option<&'static str> {
         RequestOutcome::Status(400..500) => Some("client error"),
         RequestOutcome::Status(500..600) => Some("server error"),
         RequestOutcome::Status(_) | RequestOutcome::OtherStatus => Some("unusual status"),
-        RequestOutcome::Fault(kind) => Some(RequestFault::name(kind)),
+        RequestOutcome::Fault(kind) => Some(RequestFault::name_of_kind(kind)),
     }
 }
 
@@ -159,11 +159,11 @@ mod tests {
         let mut outcomes = TargetOutcomes::default();
         let mut count = |target, outcome, end| {
             outcomes.record_finished(&FinishedRequest {
-                target,
+                target_index: target,
                 outcome,
                 due: 0,
                 sent_at: Some(0),
-                first_byte: None,
+                first_response_byte_at: None,
                 end,
                 bytes_in: 10,
                 bytes_out: 3,

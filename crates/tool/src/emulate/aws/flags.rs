@@ -166,7 +166,7 @@ impl InstanceArgs {
 impl EmulateAwsArgs {
     pub(super) fn apply_faults(&self, running: &AwsEmulator) {
         let chosen: Vec<_> = self.fault_on.fault_on.iter().map(|each| each.endpoint()).collect();
-        for endpoint in if chosen.is_empty() { AwsEndpoint::FAULTY.to_vec() } else { chosen } {
+        for endpoint in if chosen.is_empty() { AwsEndpoint::FAULT_INJECTABLE.to_vec() } else { chosen } {
             running.set_faults_on(endpoint, self.faults.to_faults());
         }
     }

@@ -100,7 +100,7 @@ impl AwsDemoPod {
         let pod = self.workload.pod.as_ref();
         json!({
             "namespace": self.workload.namespace,
-            "service_account": self.workload.service_account,
+            "service_account": self.workload.service_account_name,
             "pod": pod.map(|pod| &pod.name),
             "pod_uid": pod.map(|pod| &pod.uid),
             "role": self.role,
@@ -153,9 +153,9 @@ impl EmulateAwsArgs {
             let granted = grants.iter().filter(|(_, role)| role == arn).map(|(subject, _)| &**subject);
             let role = granted
                 .chain(signers.iter().copied())
-                .fold(IamRole::trusting_everyone(arn), IamRole::trusting);
+                .fold(IamRole::trusting_everyone(arn), IamRole::with_trusted_caller);
             IamRole {
-                longest: self.sessions.max_session,
+                max_session_duration: self.sessions.max_session,
                 external_id: self.trust.external_id.clone(),
                 ..role
             }
@@ -176,11 +176,11 @@ impl EmulateAwsArgs {
         let mut audiences: Vec<_> = self.trust.audience.iter().map(String::as_str).collect();
         audiences.push(POD_IDENTITY);
         let pod = |demo: &AwsPodArg| {
-            let name = format!("{}-0", demo.workload.service_account);
+            let name = format!("{}-0", demo.workload.service_account_name);
             let workload = demo.workload.clone().in_pod(&name).on_node(&self.instance.instance_id);
             let token = issuer.mint(&workload, &audiences, DEMO_TOKEN, Clock::system().wall_time());
-            let file = format!("{}.{}.token", workload.namespace, workload.service_account);
-            let role = demo.role.as_deref().unwrap_or(&workload.service_account);
+            let file = format!("{}.{}.token", workload.namespace, workload.service_account_name);
+            let role = demo.role.as_deref().unwrap_or(&workload.service_account_name);
             let token = token.context("cannot sign a token")?;
             Ok(AwsDemoPod {
                 role: self.instance.role_arn_from(role),

@@ -185,7 +185,7 @@ impl MachineArgs {
 impl EmulateGoogleArgs {
     pub(super) fn apply_faults(&self, running: &GoogleEmulator) {
         let chosen: Vec<_> = self.fault_on.fault_on.iter().map(|each| each.endpoint()).collect();
-        for endpoint in if chosen.is_empty() { GoogleEndpoint::FAULTY.to_vec() } else { chosen } {
+        for endpoint in if chosen.is_empty() { GoogleEndpoint::FAULT_INJECTABLE.to_vec() } else { chosen } {
             running.set_faults_on(endpoint, self.faults.to_faults());
         }
     }

@@ -66,8 +66,8 @@ impl GoogleEmulatorPlan {
             impersonation: args.trust.to_impersonation(pods.iter().map(GoogleDemoPod::grant)),
             machine,
             faults: Faults::default(),
-            token_lifetime: args.trust.token_lifetime,
-            long_lifetimes: args.trust.long_lifetimes,
+            max_token_lifetime: args.trust.token_lifetime,
+            allows_long_token_lifetimes: args.trust.long_lifetimes,
             identity_key: Some(Arc::new(args.trust.read_or_generate_identity_key()?)),
         };
         Ok(Self { options, provider, audiences, issuer: args.trust.issuer.clone(), pods })
@@ -111,7 +111,7 @@ impl GoogleDemoPod {
         let pod = self.workload.pod.as_ref();
         json!({
             "namespace": self.workload.namespace,
-            "service_account": self.workload.service_account,
+            "service_account": self.workload.service_account_name,
             "pod": pod.map(|pod| &pod.name),
             "pod_uid": pod.map(|pod| &pod.uid),
             "account": self.email,
@@ -142,7 +142,7 @@ impl EmulateGoogleArgs {
             let workload = demo.on(machine);
             let token = issuer.mint(&workload, &audiences, DEMO_TOKEN, Clock::system().wall_time());
             let token_file =
-                folder.join(format!("{}.{}.token", workload.namespace, workload.service_account));
+                folder.join(format!("{}.{}.token", workload.namespace, workload.service_account_name));
             let token = token.context("cannot sign a token")?;
             Ok(GoogleDemoPod { workload, email: demo.email_in(machine), token_file, token })
         });
@@ -153,13 +153,13 @@ impl EmulateGoogleArgs {
 
 impl GooglePodArg {
     fn on(&self, machine: &GceMachine) -> Workload {
-        let name = format!("{}-0", self.workload.service_account);
+        let name = format!("{}-0", self.workload.service_account_name);
         self.workload.clone().in_pod(&name).on_node(&machine.name)
     }
 
     fn email_in(&self, machine: &GceMachine) -> String {
         let default =
-            || format!("{}@{}.iam.gserviceaccount.com", self.workload.service_account, machine.project);
+            || format!("{}@{}.iam.gserviceaccount.com", self.workload.service_account_name, machine.project);
         self.email.clone().unwrap_or_else(default)
     }
 }

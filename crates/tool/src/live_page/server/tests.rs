@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use seawall_testkit::waiting::until_true;
+use seawall_testkit::waiting::wait_until_true;
 
 use super::super::{PageFeed, PageServer};
 use super::*;
@@ -209,7 +209,7 @@ fn one_page_too_many_is_told_so_and_gets_a_place_when_another_is_closed() {
     // Whoever has a page open can still steer.
     assert_eq!(status(&served.ask("POST /control?QUERY HTTP/1.1\r\nHost: HERE", "stop")), "200");
     drop(pages.pop());
-    until_true("a place", || {
+    wait_until_true("a place", || {
         let mut first = [0; 12];
         served.listen().read_exact(&mut first).unwrap();
         &first == b"HTTP/1.1 200"

@@ -21,7 +21,7 @@ fn runs(count: i64) -> Vec<RunSeries> {
             let timestamp = ZonedTimestamp::from_unix_ns(start, Zone::Utc);
             let code = if i % 7 == 0 { 503 } else { 200 };
             let latency_ns = 1_000_000 * (at + 1) + i * 10_000;
-            runs.add(0, &Record { code, latency_ns, timestamp, ..Record::default() });
+            runs.add(0, &Record { code, latency_ns, due_timestamp: timestamp, ..Record::default() });
         }
         let (_, run) = runs.iter_with_names().next().unwrap();
         RunSeries::new(format!("run {at}"), run, MAX_POINTS)

@@ -93,7 +93,7 @@ impl Row {
         self.to = *to;
         self.sent = self.sent.saturating_add(stats.sent);
         self.ended = self.ended.saturating_add(stats.ended_after_send_count());
-        self.good = self.good.saturating_add(stats.good());
+        self.good = self.good.saturating_add(stats.good_count());
         self.done = self.done.saturating_add(stats.completed);
         self.response.merge(times.response_time.distribution());
         self.service.merge(times.service_time.distribution());
@@ -135,13 +135,13 @@ pub(crate) fn build_run_series(
     let rates = |count: fn(&Row) -> u64| rows.iter().map(|row| rate(row, count(row))).collect();
     let quantiles =
         |times: fn(&Row) -> &Distribution, q: f64| rows.iter().map(|row| quantile(times(row), q)).collect();
-    let response = outcome.total.all_times().response_time;
+    let response = outcome.total_stats.all_times().response_time;
     RunSeries {
         name,
-        is_closed_loop: outcome.scheduled.is_none(),
+        is_closed_loop: outcome.scheduled_count.is_none(),
         figures: figures(outcome, summary),
-        codes: codes(summary, outcome.unsent()),
-        errors: errors(summary, outcome.unsent()),
+        codes: codes(summary, outcome.unsent_at_end()),
+        errors: errors(summary, outcome.unsent_at_end()),
         targets: Vec::new(),
         quantile_curve: quantile_curve(response.distribution(), response.count()),
         few_responses_from: (response.count() as f64 / MIN_RESPONSES_ABOVE_QUANTILE).max(1.0).log10(),
@@ -182,22 +182,22 @@ fn in_flight(rows: &[Row]) -> Vec<Option<f64>> {
 
 /// Returns the figures of a run. Unsent requests count as requests, but have no response time.
 fn figures(outcome: &RunOutcome, summary: &Summary) -> RunFigures {
-    let requests = summary.offered.max(outcome.total.completed);
-    let times = outcome.total.all_times().response_time;
+    let requests = summary.offered.max(outcome.total_stats.completed);
+    let times = outcome.total_stats.all_times().response_time;
     let times = times.distribution();
     let quantile = |q| times.quantile(q);
     let seconds = |ns: Nanos| ns as f64 / SECOND as f64;
     RunFigures {
         requests,
         timed: times.count(),
-        seconds: seconds(summary.duration),
+        seconds: seconds(summary.counted_duration),
         rates: Rates {
             offered: summary.offered_rate,
             achieved: summary.achieved_rate,
             good: summary.goodput,
             after_schedule: summary.after_schedule,
         },
-        after_seconds: seconds(summary.elapsed.saturating_sub(summary.duration)),
+        after_seconds: seconds(summary.elapsed.saturating_sub(summary.counted_duration)),
         success: summary.good as f64 / requests.max(1) as f64,
         min: times.min(),
         mean: times.mean(),

@@ -120,7 +120,7 @@ impl ConfigBuilder {
     }
 
     fn blame_one(&self, mistake: &ValidationError) -> String {
-        let is_at = |key: &str| mistake.path.split('[').next() == Some(key);
+        let is_at = |key: &str| mistake.key_path.split('[').next() == Some(key);
         let flag = self.settings.iter().find(|(key, _)| is_at(key)).and_then(|(_, setting)| setting.flag);
         flag.map_or_else(
             || mistake.to_string(),

@@ -256,7 +256,7 @@ fn attached(
 
 fn told(places: &NodePaths) -> anyhow::Result<String> {
     let status = read_status(&places.pins()?, &places.find_cgroup_tree()?)?;
-    if !status.is_complete() {
+    if !status.is_fully_attached() {
         bail!(
             "the redirect differs from what this version attaches; run `seawall-agent redirect attach`:\n{status}"
         );
@@ -353,7 +353,7 @@ mod tests {
             v4: "10.0.0.1".parse().ok(),
             v6: "fd00::1".parse().ok(),
             metadata_port: NonZeroU16::new(8988),
-            containers_port: None,
+            container_credentials_port: None,
             ..AgentAddress::default()
         };
         assert_eq!(

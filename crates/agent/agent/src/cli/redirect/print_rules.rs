@@ -53,8 +53,11 @@ impl RuleSet {
 fn agent(flags: &Flags) -> Result<AgentAddress, Error> {
     let (metadata, containers) =
         (flags.value("metadata-port", "a port")?, flags.value("containers-port", "a port")?);
-    let mut agent =
-        AgentAddress { metadata_port: metadata, containers_port: containers, ..AgentAddress::default() };
+    let mut agent = AgentAddress {
+        metadata_port: metadata,
+        container_credentials_port: containers,
+        ..AgentAddress::default()
+    };
     for address in flags.values("node-address", "an IP address of the node")? {
         let twice = match address {
             IpAddr::V4(address) => agent.v4.replace(address).is_some(),

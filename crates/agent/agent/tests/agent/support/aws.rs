@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::client::{Answer, Client};
 use super::emulator_thread::Hosted;
 use super::process::Agent;
-use super::{PROGRAM, ip, make_room, until};
+use super::{PROGRAM, ip, make_room, wait_until_some};
 
 pub(crate) const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 pub(crate) const BASE: &str = "arn:aws:iam::123456789012:role/";
@@ -167,7 +167,7 @@ impl World {
 
     /// One request of a pod to the metadata service, with these header lines.
     pub(crate) fn ask(&self, pod: &Pod, method: &str, target: &str, headers: &str) -> Answer {
-        self.send(pod.at, self.agent.listeners[0], &head(method, target, "169.254.169.254", headers))
+        self.send(pod.at, self.agent.listener_addresses[0], &head(method, target, "169.254.169.254", headers))
     }
 
     pub(crate) fn send(&self, from: Ipv4Addr, to: SocketAddr, request: &str) -> Answer {
@@ -191,12 +191,12 @@ impl World {
     pub(crate) fn contain(&self, pod: &Pod, token: &str) -> Answer {
         let shown = format!("Authorization: {token}\r\n");
         let request = head("GET", "/v1/credentials", "169.254.170.23", &shown);
-        self.patient(|| self.send(pod.at, self.agent.listeners[1], &request))
+        self.patient(|| self.send(pod.at, self.agent.listener_addresses[1], &request))
     }
 
     /// A machine may be so busy that a fetch takes longer than clients wait: they are told to try again, and so does this.
     fn patient(&self, ask: impl Fn() -> Answer) -> Answer {
-        until("an answer in time", || {
+        wait_until_some("an answer in time", || {
             let answer = ask();
             (answer.status != 503 || !answer.body.contains("upstream_timeout")).then_some(answer)
         })
@@ -216,7 +216,7 @@ impl World {
 
     /// Whose session a document is of.
     pub(crate) fn session(&self, document: &Value) -> AwsSession {
-        self.aws.session(document["Token"].as_str().unwrap()).unwrap()
+        self.aws.session_of_token(document["Token"].as_str().unwrap()).unwrap()
     }
 
     /// What stands in one of the agent's files, if it is there.
@@ -225,7 +225,7 @@ impl World {
     }
 
     pub(crate) fn admin(&self, path: &str) -> Answer {
-        super::client::ask(ip(1), self.agent.admin, path)
+        super::client::ask(ip(1), self.agent.admin_address, path)
     }
 }
 
@@ -238,7 +238,8 @@ pub(crate) fn head(method: &str, target: &str, host: &str, headers: &str) -> Str
 }
 
 fn token(issuer: &Issuer, pod: &Pod, audiences: &[&str]) -> String {
-    let workload = Workload::service_account(pod.namespace, pod.account).in_pod(pod.name).on_node("node-1");
+    let workload =
+        Workload::for_service_account(pod.namespace, pod.account).in_pod(pod.name).on_node("node-1");
     let hour = Duration::from_secs(3600);
     issuer.mint(&workload, audiences, hour, Clock::system().wall_time()).unwrap().expose().clone()
 }
@@ -250,16 +251,17 @@ fn options(issuer: &Issuer) -> AwsEmulatorOptions {
         keys: issuer.key_set().unwrap(),
         audiences: ["sts.amazonaws.com".to_owned()].into(),
     };
-    let role =
-        |name: &str, trusted: &str| IamRole::trusting_everyone(&format!("{BASE}{name}")).trusting(trusted);
+    let role = |name: &str, trusted: &str| {
+        IamRole::trusting_everyone(&format!("{BASE}{name}")).with_trusted_caller(trusted)
+    };
     let roles = vec![
         role("irsa", &IRSA.subject()),
         IamRole {
             external_id: Some("me-1".into()),
-            ..role("team/kiam", USER).trusting(NODE).trusting(FIRST)
+            ..role("team/kiam", USER).with_trusted_caller(NODE).with_trusted_caller(FIRST)
         },
-        IamRole::trusting_everyone(FIRST).trusting(USER).trusting(&KIAM.subject()),
-        IamRole::trusting_everyone(ABROAD).trusting(USER),
+        IamRole::trusting_everyone(FIRST).with_trusted_caller(USER).with_trusted_caller(&KIAM.subject()),
+        IamRole::trusting_everyone(ABROAD).with_trusted_caller(USER),
         role("plain", USER),
     ];
     let secret_access_key = Secret::new("s3cret".to_owned());

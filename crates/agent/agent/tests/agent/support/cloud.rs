@@ -55,7 +55,7 @@ impl Cloud {
     /// A Kubernetes token of this pod, valid for an hour.
     pub(crate) fn kubernetes_token(&self, pod: &Pod) -> String {
         let workload =
-            Workload::service_account(pod.namespace, pod.account).in_pod(pod.name).on_node("node-1");
+            Workload::for_service_account(pod.namespace, pod.account).in_pod(pod.name).on_node("node-1");
         let hour = Duration::from_secs(3600);
         let token = self.issuer.mint(&workload, &[AUDIENCE], hour, Clock::system().wall_time()).unwrap();
         token.expose().clone()
@@ -64,7 +64,7 @@ impl Cloud {
     /// Calls that arrived so far at the exchange and at both kinds of impersonation.
     pub(crate) fn calls(&self) -> [u64; 3] {
         [GoogleEndpoint::Exchange, GoogleEndpoint::AccessToken, GoogleEndpoint::IdToken]
-            .map(|at| self.counts(at).calls)
+            .map(|at| self.endpoint_request_counts(at).calls)
     }
 
     /// The claims of an identity token that this cloud signed for `audience`; a panic for any other.

@@ -1,7 +1,7 @@
 //! A cloud on loopback, an agent as a process, and the waiting between them.
 //!
 //! Source addresses 127.0.0.x stand for pods. Everything a test starts ends with it, in a panic too. No test sleeps to
-//! be right: [`until`] looks again until a condition holds, and its deadline is for broken programs, not for slow machines.
+//! be right: [`wait_until_some`] looks again until a condition holds, and its deadline is for broken programs, not for slow machines.
 
 pub(crate) mod aws;
 pub(crate) mod cloud;
@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seawall_core::Clock;
 
 pub(crate) use seawall_testkit::agent::{client, client_library, process};
-pub(crate) use seawall_testkit::waiting::{until, until_true};
+pub(crate) use seawall_testkit::waiting::{wait_until_some, wait_until_true};
 
 /// The agent as cargo built it for these tests.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_seawall-agent");

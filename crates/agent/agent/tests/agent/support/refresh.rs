@@ -28,7 +28,7 @@ pub(crate) fn fetches_of_java_1(calls: u32, left: Duration) -> u64 {
         ..AwsEmulatorOptions::default()
     };
     let metadata = Hosted::start(aws::start(options, Clock::system()));
-    let asked = || metadata.counts(AwsEndpoint::Metadata).calls;
+    let asked = || metadata.endpoint_request_counts(AwsEndpoint::Metadata).calls;
     let folder = TempDir::new().unwrap();
     let times = format!("times={calls}");
     let steps = [JAVA_1.credentials_step, "wait", &times].map(str::to_owned);
@@ -40,7 +40,7 @@ pub(crate) fn fetches_of_java_1(calls: u32, left: Duration) -> u64 {
     assert_eq!(before, REQUESTS, "{:?}", run.printed_lines);
     run.resume();
     run.wait_for_success();
-    assert_eq!(run.value(&times), Ok(calls.to_string().as_str()));
+    assert_eq!(run.value_of_step(&times), Ok(calls.to_string().as_str()));
     let requests = asked() - before;
     assert_eq!(requests % REQUESTS, 0, "{requests} requests are no whole fetches");
     requests / REQUESTS

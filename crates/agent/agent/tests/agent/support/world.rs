@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::client::{self, Answer};
 use super::cloud::{AUDIENCE, Cloud, PROVIDER};
 use super::process::Agent;
-use super::{PROGRAM, ip, make_room, until_true};
+use super::{PROGRAM, ip, make_room, wait_until_true};
 
 pub(crate) const PROJECT: &str = "seawall-emulator";
 pub(crate) const TOKEN: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
@@ -199,11 +199,11 @@ impl World {
 
     /// One request of a pod.
     pub(crate) fn ask(&self, pod: &Pod, target: &str) -> Answer {
-        client::ask(pod.at, self.agent.address(), target)
+        client::ask(pod.at, self.agent.first_listener_address(), target)
     }
 
     pub(crate) fn client(&self, pod: &Pod) -> client::Client {
-        client::Client::connect(pod.at, self.agent.address())
+        client::Client::connect(pod.at, self.agent.first_listener_address())
     }
 
     /// A connection of this pod whose request waits for a change, for certain.
@@ -212,13 +212,13 @@ impl World {
         let before = polls();
         let mut client = self.client(pod);
         client.write_bytes(request);
-        until_true("the request to be held", || polls() > before);
+        wait_until_true("the request to be held", || polls() > before);
         client
     }
 
     /// A page of the admin port.
     pub(crate) fn admin(&self, path: &str) -> Answer {
-        client::ask(ip(1), self.agent.admin, path)
+        client::ask(ip(1), self.agent.admin_address, path)
     }
 
     /// The value of one sample at `/metrics`.

@@ -17,7 +17,7 @@ use seawall_testkit::ready_control_plane::ReadyControlPlane;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{PROGRAM, SHIPPED, until_true};
+use crate::support::{PROGRAM, SHIPPED, wait_until_true};
 use helm::{Helm, values};
 
 /// Nothing is kept, and a field that is misspelt is an error.
@@ -335,7 +335,7 @@ fn have_operators_kinds(api: &KubernetesApi) {
             Some(&operators(kind, &spec)),
         );
         let path = format!("/apis/monitoring.coreos.com/v1/{}s", kind.to_lowercase());
-        until_true(kind, || api.call("GET", &path, None).is_ok_and(|(status, _)| status == 200));
+        wait_until_true(kind, || api.call("GET", &path, None).is_ok_and(|(status, _)| status == 200));
     }
 }
 
@@ -411,7 +411,7 @@ fn on_gke_the_chart_brings_the_quota_without_which_no_pod_of_its_class_is_admitt
         });
         let server = server.unwrap();
         let kubeconfig = folder.path().join("gke.kubeconfig");
-        let cluster = json!({ "name": "gke", "cluster": { "server": server.url("") } });
+        let cluster = json!({ "name": "gke", "cluster": { "server": server.url_of_path("") } });
         let context = json!({ "name": "gke", "context": { "cluster": "gke", "user": "gke" } });
         let user = json!({ "name": "gke", "user": {} });
         let text = json!({

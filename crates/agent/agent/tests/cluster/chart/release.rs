@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::have_namespace;
 use super::helm::{Helm, values};
-use crate::support::{PROGRAM, until, until_true};
+use crate::support::{PROGRAM, wait_until_some, wait_until_true};
 
 const SETS: &str = "/apis/apps/v1/namespaces/seawall/daemonsets";
 const JOBS: &str = "/apis/batch/v1/namespaces/seawall/jobs";
@@ -91,7 +91,7 @@ impl Cluster {
 
     /// Starts what the container of the check runs, with the hook's configuration.
     fn start_check(&self) -> Child {
-        let job = until(CHECK, || {
+        let job = wait_until_some(CHECK, || {
             let job = self.there(&format!("{JOBS}/{CHECK}"))?;
             job["status"]["conditions"].is_null().then_some(job)
         });
@@ -133,7 +133,7 @@ impl Cluster {
 
     /// Starts what the container of a job runs, as its ServiceAccount.
     fn start_job(&self, name: &str) -> Child {
-        let job = until(name, || self.there(&format!("{JOBS}/{name}")));
+        let job = wait_until_some(name, || self.there(&format!("{JOBS}/{name}")));
         let pod = &job["spec"]["template"]["spec"];
         let account = pod["serviceAccountName"].as_str().unwrap();
         let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
@@ -175,11 +175,13 @@ impl Cluster {
     /// The first step of an uninstallation: the agents end. They are gone before a pod cleans their node.
     fn end_agents(&self) {
         let job = self.start_job("seawall-uninstall-delete-agents");
-        until_true("the agents' DaemonSet to go", || self.there(&format!("{SETS}/seawall-agent")).is_none());
+        wait_until_true("the agents' DaemonSet to go", || {
+            self.there(&format!("{SETS}/seawall-agent")).is_none()
+        });
         assert!(self.there(&format!("{SETS}/seawall-uninstall")).is_none(), "an agent is left");
         self.forget_pod("seawall-agent");
         assert_eq!(self.end_job("seawall-uninstall-delete-agents", job), "all agents are deleted\n");
-        until_true("the pods that clean", || self.there(&format!("{SETS}/seawall-uninstall")).is_some());
+        wait_until_true("the pods that clean", || self.there(&format!("{SETS}/seawall-uninstall")).is_some());
         self.pod_of("seawall-uninstall");
     }
 
@@ -307,13 +309,13 @@ fn a_node_that_is_down_ends_the_uninstallation_by_its_name_and_another_try_finis
     let helm = cluster.helm.start(&["uninstall", "seawall", "--timeout", "120s"]);
     let job = cluster.start_job("seawall-uninstall-delete-agents");
     cluster.end_job("seawall-uninstall-delete-agents", job);
-    until_true("another DaemonSet", || {
+    wait_until_true("another DaemonSet", || {
         cluster
             .there(&format!("{SETS}/seawall-uninstall"))
             .is_some_and(|set| set["status"]["desiredNumberScheduled"] == 0)
     });
     cluster.report(1);
-    let job = until("another job", || {
+    let job = wait_until_some("another job", || {
         let job = cluster.there(&format!("{JOBS}/seawall-uninstall-wait-for-nodes"))?;
         job["status"]["failed"].is_null().then(|| cluster.start_job("seawall-uninstall-wait-for-nodes"))
     });

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 
 use super::client::{Answer, Client};
 use super::network::{CONTAINERS, GATEWAY, METADATA};
-use super::{Pod, World, until, until_true};
+use super::{Pod, World, wait_until_some, wait_until_true};
 
 /// The directory of roles at the metadata service.
 pub(crate) const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
@@ -71,7 +71,7 @@ impl Sts {
 
     /// The role of a document's session.
     pub(crate) fn role_of(&self, document: &Value) -> String {
-        self.running.session(document["Token"].as_str().unwrap()).unwrap().role
+        self.running.session_of_token(document["Token"].as_str().unwrap()).unwrap().role
     }
 
     /// Who a program is that says this of its credentials: its own ARN, or a key's id and the session token that belongs to it.
@@ -80,7 +80,7 @@ impl Sts {
             return Some(said.to_owned());
         }
         let (id, token) = said.split_once(' ')?;
-        let session = self.running.session(token).filter(|session| session.access_key_id == id)?;
+        let session = self.running.session_of_token(token).filter(|session| session.access_key_id == id)?;
         Some(session.arn())
     }
 }
@@ -96,7 +96,7 @@ pub(crate) fn start(tokens: &str) -> (World, Sts) {
     let listener =
         format!("\"127.0.0.1:0\", {{ address: \"{CONTAINERS}:80\", dialects: [aws-containers] }}]");
     world.reconfigure(|text| text.replacen("\"127.0.0.1:0\"]", &listener, 1) + &section);
-    until_true("the agent to be ready", || world.admin("/readyz").status == 200);
+    wait_until_true("the agent to be ready", || world.admin("/readyz").status == 200);
     (world, sts)
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn arn(role: &str) -> String {
 }
 
 fn trusting(role: &str, trusted: &str) -> IamRole {
-    IamRole::trusting_everyone(&arn(role)).trusting(trusted)
+    IamRole::trusting_everyone(&arn(role)).with_trusted_caller(trusted)
 }
 
 fn subject(account: &str) -> String {
@@ -186,7 +186,9 @@ impl Pod {
         assert_eq!(token.status, 200, "{token:?}");
         let get =
             format!("GET {target} HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token: {}\r\n\r\n", token.body);
-        until("an answer in time", || Some(self.send(METADATA, &get)).filter(|answer| answer.status != 503))
+        wait_until_some("an answer in time", || {
+            Some(self.send(METADATA, &get)).filter(|answer| answer.status != 503)
+        })
     }
 
     /// Its credentials.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::network::{METADATA, Sandbox};
 use super::process::{self, Agent};
-use super::{Ground, PROGRAM, client, until_true, yaml};
+use super::{Ground, PROGRAM, client, wait_until_true, yaml};
 
 /// The node's address: its bridge's.
 pub(crate) const ADDRESS: &str = "10.244.0.1";
@@ -135,7 +135,7 @@ impl Node {
     /// A running agent, ready.
     pub(crate) fn agent(&self, pod: &str) -> Agent {
         let agent = Agent::wait_until_serving(self.command(pod).spawn().unwrap());
-        until_true("the agent to be ready", || admin(&agent, "/readyz").status == 200);
+        wait_until_true("the agent to be ready", || admin(&agent, "/readyz").status == 200);
         agent
     }
 
@@ -192,7 +192,7 @@ impl Node {
         let Container { process, sandbox, uid, .. } = pod;
         drop(process);
         let group = self.groups.of_pod(&uid);
-        until_true("the group to be empty", || fs::remove_dir(&group).is_ok());
+        wait_until_true("the group to be empty", || fs::remove_dir(&group).is_ok());
         fs::remove_dir(group.parent().unwrap_or(Path::new("/"))).unwrap();
         sandbox
     }
@@ -207,7 +207,7 @@ impl Container {
 
 /// A page of an agent's admin port.
 pub(crate) fn admin(agent: &Agent, path: &str) -> client::Answer {
-    client::ask(std::net::Ipv4Addr::LOCALHOST, agent.admin, path)
+    client::ask(std::net::Ipv4Addr::LOCALHOST, agent.admin_address, path)
 }
 
 /// The value of one sample at `/metrics`.

@@ -71,7 +71,7 @@ impl Cloud {
     /// Calls that arrived so far at the exchange and at both kinds of impersonation.
     pub(crate) fn calls(&self) -> [u64; 3] {
         [GoogleEndpoint::Exchange, GoogleEndpoint::AccessToken, GoogleEndpoint::IdToken]
-            .map(|at| self.counts(at).calls)
+            .map(|at| self.endpoint_request_counts(at).calls)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A real API server, a node's network, an emulated cloud, and the agent among them.
 //!
-//! Everything a test starts ends with it, in a panic too. No test sleeps to be right: [`until`] looks again until a
+//! Everything a test starts ends with it, in a panic too. No test sleeps to be right: [`wait_until_some`] looks again until a
 //! condition holds, and its deadline is for broken programs, not for slow machines.
 
 pub(crate) mod aws;
@@ -24,7 +24,7 @@ use cloud::{Cloud, PROVIDER, email};
 use network::{METADATA, Network, Sandbox};
 use process::Agent;
 pub(crate) use seawall_testkit::agent::{client, client_library, process};
-pub(crate) use seawall_testkit::waiting::{pause, until, until_true};
+pub(crate) use seawall_testkit::waiting::{pause, wait_until_some, wait_until_true};
 
 /// The agent as cargo built it for these tests.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_seawall-agent");
@@ -82,7 +82,7 @@ impl World {
         std::fs::write(&config, yaml(&listen, &identity, google, &cloud)).unwrap();
         let agent = Agent::start(PROGRAM, &config);
         let world = Self { agent, cloud, api, plane, network, folder };
-        until_true("the agent to be ready", || world.admin("/readyz").status == 200);
+        wait_until_true("the agent to be ready", || world.admin("/readyz").status == 200);
         world
     }
 
@@ -91,7 +91,7 @@ impl World {
         let file = self.folder.path().join("agent.yaml");
         std::fs::write(&file, edit(&std::fs::read_to_string(&file).unwrap())).unwrap();
         self.restart_agent();
-        until_true("the agent to be ready", || self.admin("/readyz").status == 200);
+        wait_until_true("the agent to be ready", || self.admin("/readyz").status == 200);
     }
 
     /// Another agent in the place of this one, with the file as it is now. Returns when it serves, ready or not.
@@ -115,7 +115,7 @@ impl World {
 
     /// A page of the admin port.
     pub(crate) fn admin(&self, path: &str) -> Answer {
-        client::ask(Ipv4Addr::LOCALHOST, self.agent.admin, path)
+        client::ask(Ipv4Addr::LOCALHOST, self.agent.admin_address, path)
     }
 
     /// The value of one sample at `/metrics`.
@@ -132,7 +132,9 @@ impl World {
 
     /// The warnings about a pod, once there are some: reason and message.
     pub(crate) fn events(&self, pod: &Pod) -> Vec<(String, String)> {
-        until("an event", || Some(self.api.events(&pod.name)).filter(|events| !events.is_empty()))
+        wait_until_some("an event", || {
+            Some(self.api.pod_events(&pod.name)).filter(|events| !events.is_empty())
+        })
     }
 
     /// Whether a token is that of this ServiceAccount, and if it has an account of its own, of that.

@@ -8,7 +8,7 @@ use seawall_testkit::control_plane::ServiceProcess;
 use seawall_testkit::installed_test_parts::cached_test_part_path;
 
 use super::network::GATEWAY;
-use super::until_true;
+use super::wait_until_true;
 
 const INSTALL: &str = include_str!("../../../../../../docs/install.md");
 
@@ -30,7 +30,7 @@ impl NameServer {
         let mut command = Command::new(cached_test_part_path("bin/coredns"));
         command.args(["-conf", &at("Corefile")]);
         let process = ServiceProcess::start(&mut command, &folder.join("coredns.log"));
-        until_true("CoreDNS to listen", || TcpStream::connect((GATEWAY, 53)).is_ok());
+        wait_until_true("CoreDNS to listen", || TcpStream::connect((GATEWAY, 53)).is_ok());
         Self { _process: process }
     }
 }

@@ -32,19 +32,19 @@ pub(in crate::aws) const ALLOWED_ROLES_ANNOTATION: &str = "iam.amazonaws.com/all
 
 /// The key of the ServiceAccount annotation that names the role of the ServiceAccount's pods. Source:
 /// aws/amazon-eks-pod-identity-webhook, README.
-pub(crate) const ROLE_ARN: &str = "eks.amazonaws.com/role-arn";
+pub(crate) const ROLE_ARN_ANNOTATION: &str = "eks.amazonaws.com/role-arn";
 
 /// The key of the ServiceAccount annotation for the audience of the token that assumes the role. Source:
 /// aws/amazon-eks-pod-identity-webhook, README.
-pub(in crate::aws) const AUDIENCE: &str = "eks.amazonaws.com/audience";
+pub(in crate::aws) const AUDIENCE_ANNOTATION: &str = "eks.amazonaws.com/audience";
 
 const POD: &[&str] = &[ROLE_ANNOTATION, SESSION_NAME_ANNOTATION, EXTERNAL_ID_ANNOTATION];
-const SERVICE_ACCOUNT: &[&str] = &[ROLE_ARN, AUDIENCE];
+const SERVICE_ACCOUNT: &[&str] = &[ROLE_ARN_ANNOTATION, AUDIENCE_ANNOTATION];
 
 /// Returns the annotation keys that the agent must read for the enabled projects.
 ///
 /// KIAM and kube2iam need annotations of pods and namespaces; IRSA needs annotations of ServiceAccounts.
-pub(in crate::aws) fn selected_keys(kiam: bool, kube2iam: bool, irsa: bool) -> AnnotationKeys {
+pub(in crate::aws) fn required_annotation_keys(kiam: bool, kube2iam: bool, irsa: bool) -> AnnotationKeys {
     let namespace: &[&str] = match (kiam, kube2iam) {
         (true, true) => &[PERMITTED_ROLES_ANNOTATION, ALLOWED_ROLES_ANNOTATION],
         (true, false) => &[PERMITTED_ROLES_ANNOTATION],
@@ -69,7 +69,7 @@ const fn key(
 }
 
 /// The keys that replace the annotations in an identity file.
-pub(crate) const IDENTITY_FILE_KEYS: &[IdentityFileKey] = &[
+pub(crate) const IDENTITY_FILE_ANNOTATION_KEYS: &[IdentityFileKey] = &[
     key("awsRole", AnnotatedObject::Pod, ROLE_ANNOTATION, "the name or ARN of an AWS role", |text| {
         !text.is_empty()
     }),
@@ -93,13 +93,17 @@ pub(crate) const IDENTITY_FILE_KEYS: &[IdentityFileKey] = &[
         "a JSON list of roles",
         |text| text.starts_with('['),
     ),
-    key("awsRoleArn", AnnotatedObject::ServiceAccount, ROLE_ARN, "the ARN of an AWS role", |text| {
-        role_arn::NamedRole::new(text).is_some()
-    }),
+    key(
+        "awsRoleArn",
+        AnnotatedObject::ServiceAccount,
+        ROLE_ARN_ANNOTATION,
+        "the ARN of an AWS role",
+        |text| role_arn::NamedRole::new(text).is_some(),
+    ),
     key(
         "awsAudience",
         AnnotatedObject::ServiceAccount,
-        AUDIENCE,
+        AUDIENCE_ANNOTATION,
         "a token audience",
         session::is_valid_audience,
     ),
@@ -111,10 +115,10 @@ mod tests {
 
     #[test]
     fn namespaces_are_asked_about_only_where_they_decide() {
-        assert_eq!(selected_keys(false, false, true).namespace, [""; 0]);
-        assert_eq!(selected_keys(true, false, false).namespace, [PERMITTED_ROLES_ANNOTATION]);
-        assert_eq!(selected_keys(false, true, true).namespace, [ALLOWED_ROLES_ANNOTATION]);
-        assert_eq!(selected_keys(true, true, true).namespace.len(), 2);
-        assert_eq!(selected_keys(false, false, false), AnnotationKeys::default());
+        assert_eq!(required_annotation_keys(false, false, true).namespace, [""; 0]);
+        assert_eq!(required_annotation_keys(true, false, false).namespace, [PERMITTED_ROLES_ANNOTATION]);
+        assert_eq!(required_annotation_keys(false, true, true).namespace, [ALLOWED_ROLES_ANNOTATION]);
+        assert_eq!(required_annotation_keys(true, true, true).namespace.len(), 2);
+        assert_eq!(required_annotation_keys(false, false, false), AnnotationKeys::default());
     }
 }

@@ -34,7 +34,8 @@ use seawall_http::Refusal;
 use seawall_protocols::aws::imds::NO_ROLE;
 
 use self::annotations::{
-    AUDIENCE, EXTERNAL_ID_ANNOTATION, ROLE_ANNOTATION, ROLE_ARN, SESSION_NAME_ANNOTATION,
+    AUDIENCE_ANNOTATION, EXTERNAL_ID_ANNOTATION, ROLE_ANNOTATION, ROLE_ARN_ANNOTATION,
+    SESSION_NAME_ANNOTATION,
 };
 use self::role_arn::{BaseRoleArn, NamedRole};
 use self::session::PodTag;
@@ -173,10 +174,10 @@ impl RolePolicy {
                 .as_ref()
                 .ok_or(RoleDenial::Refused(EventReason::TokenFailed, NO_SERVICE_ACCOUNT))?,
         };
-        let Some(role) = said(account, ROLE_ARN, MALFORMED_ROLE_ARN)? else { return Ok(None) };
+        let Some(role) = said(account, ROLE_ARN_ANNOTATION, MALFORMED_ROLE_ARN)? else { return Ok(None) };
         let role = role_arn::resolve_role(role, self.role_arn_prefix.as_ref())
             .ok_or(malformed(MALFORMED_ROLE_ARN))?;
-        let audience = match said(account, AUDIENCE, MALFORMED_AUDIENCE)? {
+        let audience = match said(account, AUDIENCE_ANNOTATION, MALFORMED_AUDIENCE)? {
             Some(audience) if session::is_valid_audience(audience) => audience.clone(),
             Some(_) => return Err(malformed(MALFORMED_AUDIENCE)),
             None => audience.clone(),
@@ -205,7 +206,7 @@ impl RolePolicy {
             .check_role_permitted(namespace, &role, self.role_arn_prefix.as_ref())
             .map_err(|refusal| RoleDenial::Refused(EventReason::RefusedByPolicy, refusal))?;
         let session = match said(&facts.pod, SESSION_NAME_ANNOTATION, MALFORMED_SESSION_NAME)? {
-            Some(wanted) => session::format_session_name(&self.session_prefix, wanted),
+            Some(wanted) => session::sanitize_session_name(&self.session_prefix, wanted),
             None => session::default_session_name(&self.session_prefix, pod),
         };
         let external_id = match said(&facts.pod, EXTERNAL_ID_ANNOTATION, MALFORMED_EXTERNAL_ID)? {
@@ -323,13 +324,13 @@ mod tests {
             (&kiam, &[(ROLE_ANNOTATION, "cart")][..], &[][..], CART, "assume"),
             (&kiam, &[(ROLE_ANNOTATION, ABROAD)], &[], ABROAD, "assume"),
             (&kube2iam, &[(ROLE_ANNOTATION, "/cart")], &[], CART, "assume"),
-            (&irsa, &[], &[(ROLE_ARN, CART)], CART, "sts.amazonaws.com"),
-            (&irsa, &[], &[(ROLE_ARN, ABROAD), (AUDIENCE, "mine")], ABROAD, "mine"),
-            (&irsa, &[(ROLE_ANNOTATION, "pay")], &[(ROLE_ARN, "cart")], CART, "sts.amazonaws.com"),
-            (&kiam, &[(ROLE_ANNOTATION, "pay")], &[(ROLE_ARN, CART)], PAY, "assume"),
-            (&all(), &[(ROLE_ANNOTATION, "cart")], &[(ROLE_ARN, CART)], CART, "sts.amazonaws.com"),
-            (&all(), &[(ROLE_ANNOTATION, "")], &[(ROLE_ARN, CART)], CART, "sts.amazonaws.com"),
-            (&all(), &[(ROLE_ANNOTATION, "cart")], &[(ROLE_ARN, "")], CART, "assume"),
+            (&irsa, &[], &[(ROLE_ARN_ANNOTATION, CART)], CART, "sts.amazonaws.com"),
+            (&irsa, &[], &[(ROLE_ARN_ANNOTATION, ABROAD), (AUDIENCE_ANNOTATION, "mine")], ABROAD, "mine"),
+            (&irsa, &[(ROLE_ANNOTATION, "pay")], &[(ROLE_ARN_ANNOTATION, "cart")], CART, "sts.amazonaws.com"),
+            (&kiam, &[(ROLE_ANNOTATION, "pay")], &[(ROLE_ARN_ANNOTATION, CART)], PAY, "assume"),
+            (&all(), &[(ROLE_ANNOTATION, "cart")], &[(ROLE_ARN_ANNOTATION, CART)], CART, "sts.amazonaws.com"),
+            (&all(), &[(ROLE_ANNOTATION, "")], &[(ROLE_ARN_ANNOTATION, CART)], CART, "sts.amazonaws.com"),
+            (&all(), &[(ROLE_ANNOTATION, "cart")], &[(ROLE_ARN_ANNOTATION, "")], CART, "assume"),
         ] {
             let grant = granted(rules, &facts(pod_says, account_says, &permits)).unwrap();
             assert_eq!(
@@ -383,34 +384,40 @@ mod tests {
             ),
             (
                 &[(ROLE_ANNOTATION, "cart")],
-                &[(ROLE_ARN, PAY)],
+                &[(ROLE_ARN_ANNOTATION, PAY)],
                 permits,
                 ("conflicting_roles", 403),
                 ROLE_ANNOTATION,
             ),
             (
                 &[(ROLE_ANNOTATION, "cart")],
-                &[(ROLE_ARN, ABROAD)],
+                &[(ROLE_ARN_ANNOTATION, ABROAD)],
                 permits,
                 ("conflicting_roles", 403),
-                ROLE_ARN,
+                ROLE_ARN_ANNOTATION,
             ),
             (
                 &[(ROLE_ANNOTATION, "a b")],
-                &[(ROLE_ARN, CART)],
+                &[(ROLE_ARN_ANNOTATION, CART)],
                 permits,
                 ("malformed_role", 403),
                 ROLE_ANNOTATION,
             ),
-            (&[], &[(ROLE_ARN, "a b")], permits, ("malformed_role_arn", 403), ROLE_ARN),
+            (&[], &[(ROLE_ARN_ANNOTATION, "a b")], permits, ("malformed_role_arn", 403), ROLE_ARN_ANNOTATION),
             (
                 &[(ROLE_ANNOTATION, "cart")],
-                &[(ROLE_ARN, "a b")],
+                &[(ROLE_ARN_ANNOTATION, "a b")],
                 permits,
                 ("malformed_role_arn", 403),
-                ROLE_ARN,
+                ROLE_ARN_ANNOTATION,
             ),
-            (&[], &[(ROLE_ARN, CART), (AUDIENCE, "a b")], permits, ("malformed_audience", 403), AUDIENCE),
+            (
+                &[],
+                &[(ROLE_ARN_ANNOTATION, CART), (AUDIENCE_ANNOTATION, "a b")],
+                permits,
+                ("malformed_audience", 403),
+                AUDIENCE_ANNOTATION,
+            ),
             (
                 &[(ROLE_ANNOTATION, "cart"), (EXTERNAL_ID_ANNOTATION, "x")],
                 &[],
@@ -488,13 +495,19 @@ mod tests {
         };
         for (rules, pod_says, account_says, namespace_says, expected) in [
             (&rules, &[][..], &[][..], &[][..], "reef"),
-            (&rules, &[(ROLE_ANNOTATION, "")], &[(ROLE_ARN, "")], permits, "reef"),
+            (&rules, &[(ROLE_ANNOTATION, "")], &[(ROLE_ARN_ANNOTATION, "")], permits, "reef"),
             (&rules, &[(ROLE_ANNOTATION, "cart")], &[], permits, "cart"),
-            (&rules, &[], &[(ROLE_ARN, CART)], permits, "cart"),
+            (&rules, &[], &[(ROLE_ARN_ANNOTATION, CART)], permits, "cart"),
             // A refused role is not replaced by a role from another source.
             (&rules, &[(ROLE_ANNOTATION, "pay")], &[], permits, "role_not_permitted"),
-            (&rules, &[(ROLE_ANNOTATION, "cart")], &[(ROLE_ARN, PAY)], permits, "conflicting_roles"),
-            (&rules, &[], &[(ROLE_ARN, "a b")], permits, "malformed_role_arn"),
+            (
+                &rules,
+                &[(ROLE_ANNOTATION, "cart")],
+                &[(ROLE_ARN_ANNOTATION, PAY)],
+                permits,
+                "conflicting_roles",
+            ),
+            (&rules, &[], &[(ROLE_ARN_ANNOTATION, "a b")], permits, "malformed_role_arn"),
             (&with_default, &[], &[], &[], "pay"),
             (&with_default, &[(ROLE_ANNOTATION, "cart")], &[], permits, "cart"),
         ] {
@@ -543,8 +556,8 @@ mod tests {
             EXTERNAL_ID_ANNOTATION,
             PERMITTED_ROLES_ANNOTATION,
             ALLOWED_ROLES_ANNOTATION,
-            ROLE_ARN,
-            AUDIENCE,
+            ROLE_ARN_ANNOTATION,
+            AUDIENCE_ANNOTATION,
         ];
         let objects = manifest.split("\n---\n").map(|text| seawall_config::parse_foreign_yaml(text).unwrap());
         let object = objects.into_iter().find(|object| object["kind"] == kind).unwrap();

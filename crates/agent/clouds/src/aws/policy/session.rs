@@ -13,14 +13,14 @@ use seawall_core::Pod;
 const LONGEST_PREFIX: usize = 32;
 
 /// Returns a valid session name. As in KIAM, each invalid character becomes `-`, and a long name is truncated.
-pub(in crate::aws) fn format_session_name(prefix: &str, wanted: &str) -> SessionName {
+pub(in crate::aws) fn sanitize_session_name(prefix: &str, wanted: &str) -> SessionName {
     SessionName::sanitized(&format!("{prefix}{wanted}"))
 }
 
 /// Returns the default session name `namespace.account`. A namespace contains no dot, so the first dot always ends the namespace.
 pub(in crate::aws) fn default_session_name(prefix: &str, pod: &Pod) -> SessionName {
     let account = &pod.service_account;
-    format_session_name(prefix, &format!("{}.{}", account.namespace, account.name))
+    sanitize_session_name(prefix, &format!("{}.{}", account.namespace, account.name))
 }
 
 /// True if a session's name can begin with this text.
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_session_is_called_by_its_pods_account_unless_somebody_says() {
-        assert_eq!(format_session_name("kiam-", "my session").as_str(), "kiam-my-session");
+        assert_eq!(sanitize_session_name("kiam-", "my session").as_str(), "kiam-my-session");
         assert_eq!(default_session_name("", &pod()).as_str(), "shop.cart.v2");
         assert!(
             is_session_name_prefix("")

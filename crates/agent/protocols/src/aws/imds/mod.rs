@@ -222,7 +222,7 @@ impl Imds {
         }
         require_no_body(head)?;
         header_checks::require_not_proxied(head)?;
-        let path = path::canonicalise_with(head.target, &PATH_CHARSET)?.path;
+        let path = path::canonicalise_target_with(head.target, &PATH_CHARSET)?.path;
         if is_put {
             return grant(head, &path, sessions, visitor, now).map(ImdsRequest::Token);
         }

@@ -24,7 +24,7 @@ pub fn write_token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &Grant
     frame.begin_head(out, 200, ALWAYS);
     out.extend_from_slice(TTL.as_bytes());
     out.extend_from_slice(b": ");
-    head_writer::decimal(out, grant.ttl.as_secs());
+    head_writer::write_decimal(out, grant.ttl.as_secs());
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(SECRET_TEXT);
     frame.end_with_body(out, &[grant.token()]);
@@ -108,7 +108,7 @@ pub fn write_passthrough<'h>(
     let is_passed = |name: &str| PASSED.iter().any(|passed| name.eq_ignore_ascii_case(passed));
     for (name, value) in headers {
         if is_passed(name) && head_writer::is_header_value(value) {
-            head_writer::header(out, name, value);
+            head_writer::write_header(out, name, value);
         }
     }
     frame.end_with_body(out, &[body]);

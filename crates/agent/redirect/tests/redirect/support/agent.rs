@@ -53,7 +53,7 @@ pub(crate) fn at_node(metadata: Option<NonZeroU16>, containers: Option<NonZeroU1
     let v4 = NODE.parse::<Ipv4Addr>().ok();
     let v6 = NODE6.parse::<Ipv6Addr>().ok();
     // The first that is admitted has the first seat.
-    Listens { v4, v6, metadata_port: metadata, containers_port: containers, listener_slot: 0 }
+    Listens { v4, v6, metadata_port: metadata, container_credentials_port: containers, listener_slot: 0 }
 }
 
 pub(crate) fn gate(lab: &Lab) -> TargetMap {

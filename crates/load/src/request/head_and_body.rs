@@ -10,7 +10,7 @@ use percent_encoding::utf8_percent_encode;
 use seawall_http::head_writer;
 
 use super::url_parts::{HTTP2_ENCODE_SET, UrlAuthority};
-use super::{RequestBuildError, RequestFraming, is_one_of, shorten};
+use super::{RequestBuildError, RequestFraming, is_one_of, shorten_for_error_message};
 use crate::proxy::HttpProxy;
 use crate::target::Target;
 
@@ -22,7 +22,7 @@ pub(super) struct TargetHeaders<'t> {
     pub(super) close: bool,
     /// True if a verbatim `Connection` header contains `close`.
     pub(super) has_verbatim_close: bool,
-    pub(super) verbatim: Vec<(&'t str, &'t str)>,
+    pub(super) verbatim_headers: Vec<(&'t str, &'t str)>,
 }
 
 impl<'t> TargetHeaders<'t> {
@@ -33,11 +33,13 @@ impl<'t> TargetHeaders<'t> {
             has_authorization: false,
             close: false,
             has_verbatim_close: false,
-            verbatim: Vec::new(),
+            verbatim_headers: Vec::new(),
         };
         for (name, value) in &target.headers {
             if !is_header(name, value) {
-                return Err(RequestBuildError::Header(shorten(&format!("{name}: {value}"))));
+                return Err(RequestBuildError::Header(shorten_for_error_message(&format!(
+                    "{name}: {value}"
+                ))));
             }
             headers.take(name, value);
         }
@@ -57,13 +59,13 @@ impl<'t> TargetHeaders<'t> {
             }
             _ => {}
         }
-        self.verbatim.push((name, value));
+        self.verbatim_headers.push((name, value));
     }
 }
 
 /// True for a valid header (RFC 9110 section 5): the name is a token, and the value has no control characters.
 fn is_header(name: &str, value: &str) -> bool {
-    let token = !name.is_empty() && name.bytes().all(crate::record::is_token);
+    let token = !name.is_empty() && name.bytes().all(crate::record::is_token_byte);
     token && value.bytes().all(|b| b == b'\t' || b >= b' ' && b != 0x7f)
 }
 
@@ -75,19 +77,23 @@ pub(super) fn write_head_lines(
     proxy: Option<&HttpProxy>,
 ) {
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    out.extend_from_slice(proxy.map_or("", HttpProxy::authorization).as_bytes());
-    head_writer::header(out, "Host", headers.host.unwrap_or(&place.authority).as_bytes());
+    out.extend_from_slice(proxy.map_or("", HttpProxy::authorization_header_line).as_bytes());
+    head_writer::write_header(out, "Host", headers.host.unwrap_or(&place.authority).as_bytes());
     if !headers.has_user_agent {
-        head_writer::header(out, "User-Agent", concat!("seawall/", env!("CARGO_PKG_VERSION")).as_bytes());
+        head_writer::write_header(
+            out,
+            "User-Agent",
+            concat!("seawall/", env!("CARGO_PKG_VERSION")).as_bytes(),
+        );
     }
-    if let Some(credentials) = place.credentials.as_deref().filter(|_| !headers.has_authorization) {
-        head_writer::header(out, "Authorization", credentials.as_bytes());
+    if let Some(credentials) = place.authorization_value.as_deref().filter(|_| !headers.has_authorization) {
+        head_writer::write_header(out, "Authorization", credentials.as_bytes());
     }
-    for (name, value) in &headers.verbatim {
-        head_writer::header(out, name, value.as_bytes());
+    for (name, value) in &headers.verbatim_headers {
+        head_writer::write_header(out, name, value.as_bytes());
     }
     if headers.close && !headers.has_verbatim_close {
-        head_writer::header(out, "Connection", b"close");
+        head_writer::write_header(out, "Connection", b"close");
     }
 }
 
@@ -102,14 +108,14 @@ pub(super) fn http2_head(
     let authority = Authority::try_from(headers.host.unwrap_or(&place.authority));
     let mut request = http::Request::builder().method(target.method.as_str());
     let agent = ("user-agent", concat!("seawall/", env!("CARGO_PKG_VERSION")));
-    let credentials = place.credentials.as_deref().filter(|_| !headers.has_authorization);
+    let credentials = place.authorization_value.as_deref().filter(|_| !headers.has_authorization);
     let length = target.body.len().to_string();
     let ours = [
         Some(agent).filter(|_| !headers.has_user_agent),
         credentials.map(|credentials| ("authorization", credentials)),
         (!target.body.is_empty()).then_some(("content-length", length.as_str())),
     ];
-    let given = headers.verbatim.iter().copied().filter(|(name, value)| !is_hop_by_hop(name, value));
+    let given = headers.verbatim_headers.iter().copied().filter(|(name, value)| !is_hop_by_hop(name, value));
     for (name, value) in ours.into_iter().flatten().chain(given) {
         request = request.header(name, value.as_bytes());
     }
@@ -173,7 +179,7 @@ pub(super) fn write_body(out: &mut Vec<u8>, target: &Target, style: &RequestFram
         out.extend_from_slice(body);
         out.extend_from_slice(CHUNKED_END);
     } else {
-        head_writer::content_length_and_end(out, body.len() as u64);
+        head_writer::write_content_length_and_head_end(out, body.len() as u64);
         out.extend_from_slice(body);
     }
 }

@@ -120,11 +120,11 @@ mod tests {
         };
         let was_sent = outcome.err().is_none_or(RequestFault::was_attempted);
         FinishedRequest {
-            target: 0,
+            target_index: 0,
             outcome,
             due: SECOND,
             sent_at: was_sent.then_some(SECOND + wait),
-            first_byte: outcome.is_ok().then_some(SECOND + wait + first),
+            first_response_byte_at: outcome.is_ok().then_some(SECOND + wait + first),
             end: SECOND + wait + first + body,
             bytes_in: random.u64(..100_000),
             bytes_out: 7,
@@ -159,7 +159,7 @@ mod tests {
     fn histograms(stats: &LoadStats) -> Vec<LatencyHistogram> {
         let LoadStats { send_lag, generator_lag, write, first_byte, body, connect, tls, .. } = stats;
         let all = [send_lag, generator_lag, write, first_byte, body, connect, tls].into_iter().cloned();
-        let classes = OutcomeClass::ALL.map(|class| stats.class(class));
+        let classes = OutcomeClass::ALL.map(|class| stats.times_of_class(class));
         let classes =
             classes.into_iter().flat_map(|times| [times.service_time.clone(), times.response_time.clone()]);
         all.chain(classes).collect()
