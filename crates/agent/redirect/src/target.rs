@@ -32,7 +32,7 @@ pub(crate) const TARGET_BYTES: usize = 80;
 pub struct RedirectTarget {
     /// The agent that receives captured connections.
     pub agent: AgentAddress,
-    /// The port at which an agent connects to itself to detect `node_netns`; 0 at other times.
+    /// The port at which an agent connects to itself to detect `node_netns_cookie`; 0 at other times.
     pub(crate) netns_detection_port: u16,
     /// The depth of the cgroup `kubepods` below the tree's root.
     pub(crate) kubepods_depth: u32,
