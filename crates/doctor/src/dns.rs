@@ -237,7 +237,7 @@ fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
     match () {
         () if silent.is_some() => {
             let which = if config.rotates {
-                "a server that some lookups ask first (options rotate)"
+                "a server that is asked first in some lookups, because resolv.conf has `options rotate`"
             } else {
                 "the first server"
             };

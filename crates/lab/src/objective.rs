@@ -444,7 +444,7 @@ impl Objective {
             }
             Self::Errors(ShareLimit { share, .. }) => Ok(Sought::Errors(share)),
             Self::WrongAnswers(_) => {
-                Err(self.unsearchable("a search counts wrong answers as errors; write errors<0.1%"))
+                Err(self.unsearchable("a search counts wrong answers as errors: use errors<0.1% instead"))
             }
             Self::Mean { .. } => Err(self.unsearchable(
                 "a search needs a percentile such as p99, because trials count late responses",

@@ -241,7 +241,7 @@ fn hour(at: SystemTime) -> String {
 /// The name and the help text of the metric that counts the affected pods.
 pub const METRIC_NAME_AND_HELP: (&str, &str) = (
     "seawall_pods_with_stale_credentials",
-    "Pods whose credentials have expired, or have a remaining lifetime below the floor, because the agent could not renew the credentials",
+    "Pods whose credentials have expired, or have a remaining lifetime below the floor (Google 6 minutes, AWS 16), because the agent could not renew the credentials",
 );
 
 #[cfg(test)]

@@ -181,7 +181,7 @@ impl Pins {
         Ok(!newer.is_empty())
     }
 
-    /// Removes the links of the connect programs in all older layouts. Their other programs stay.
+    /// Removes the links of the connect programs in all older layouts. The other programs of these layouts stay attached.
     pub(crate) fn detach_older_connect_programs(&self) -> Result<(), Error> {
         for layout in self.older_layouts()? {
             let directory = self.bpffs.join(FAMILY).join(layout);

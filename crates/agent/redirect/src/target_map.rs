@@ -301,8 +301,7 @@ fn somewhere(agent: AgentAddress) -> Result<(), Error> {
 
 /// Returns the target with the probe port and the probe's address, so that the programs recognise the agent's connection to itself.
 ///
-/// If the target has no agent address of this family, the function sets the probe's address. It sets no port for pods, so before
-/// the first agent the programs still refuse all pods.
+/// If the target has no agent address of this family, the function sets the probe's address. The function sets no port for pods, so the programs still refuse all pods until the first agent is ready.
 fn known_at(mut target: RedirectTarget, at: SocketAddr) -> RedirectTarget {
     target.netns_detection_port = at.port();
     match at.ip() {

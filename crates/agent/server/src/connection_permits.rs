@@ -1,6 +1,6 @@
 //! Counts open connections and long polls, in one counter for the whole process and one counter for each client.
 //!
-//! This module does not use connections. A traffic thread takes permits when it accepts a connection, and returns them when the
+//! This module only counts: it never reads, writes or closes a connection. A traffic thread takes permits when it accepts a connection, and returns them when the
 //! connection ends.
 
 use std::sync::Arc;

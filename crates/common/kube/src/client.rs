@@ -162,7 +162,7 @@ pub async fn run_with_timeout<F: Future>(
     }
 }
 
-/// Reads the error in a refused response. Uses the HTTP status, not the code in the body, because a proxy can have written the
+/// Reads the error from the response to a refused request. Uses the HTTP status, not the code in the body, because a proxy can have written the
 /// body.
 pub async fn read_error(code: StatusCode, body: ResponseBody) -> KubeError {
     let told = read_body(body, LARGEST_REFUSAL).await.ok();

@@ -143,7 +143,7 @@ fn gomaxprocs(environment: io::Result<String>, threads: u64) -> (Option<u64>, Th
             return (
                 None,
                 ThreadCountSource::SettingUnreadable(
-                    "this user cannot read its environment, which may set GOMAXPROCS",
+                    "this user cannot read the environment of the process, which may set GOMAXPROCS",
                 ),
             );
         }

@@ -129,7 +129,7 @@ impl FromStr for MaxRate {
         match text.parse::<RateSetting>().map_err(|error| error.to_string())? {
             RateSetting::Exact(rate) => Ok(Self(rate.requests_per_second())),
             RateSetting::Unlimited => {
-                Err("expected a finite rate; without the flag there is no limit".to_owned())
+                Err("expected a finite rate; for no limit, leave out the flag".to_owned())
             }
         }
     }

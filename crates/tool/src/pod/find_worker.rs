@@ -36,7 +36,7 @@ pub(super) fn run(
     voice: &Arc<PodOutput>,
 ) -> anyhow::Result<ExitCode> {
     args.check()?;
-    ensure!(args.compare.is_empty(), "--compare does not work with --on: it sends no load");
+    ensure!(args.compare.is_empty(), "--compare does not work with --on, because --compare sends no load");
     if args.closed_loop {
         bail!("--closed-loop does not work with --on, because pods send at a given rate");
     }

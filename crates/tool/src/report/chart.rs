@@ -121,7 +121,7 @@ const FASTER: &str = "share of requests that were faster";
 const CURVE: &str = "Response time by percentile";
 const RATE: &str = "Rate over time";
 const FLYING: &str = "In flight over time";
-const LAG: &str = "Send lag of the generator (real minus scheduled send), 99 %";
+const LAG: &str = "Send lag of the generator (actual minus scheduled send time), 99th percentile";
 
 /// The charts of one run.
 fn single_run(run: &RunSeries) -> [PanelDraft; 5] {

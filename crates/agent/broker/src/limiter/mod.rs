@@ -130,7 +130,7 @@ impl Limiter {
     }
 
     /// Returns the pod of `holders` with the fewest queued calls.
-    /// The holders share a lease. The lease's renewal counts as a call of the returned pod.
+    /// The holders share a lease. The renewal of the lease counts as a call that the returned requester made.
     pub(crate) fn requester_with_fewest_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {
         let state = self.state();
         holders.iter().copied().min_by_key(|holder| state.queue.pod_queued_call_count(*holder))

@@ -6,7 +6,7 @@
 //! session token, they work without session tokens until their process ends. When the number of waiting requests reaches this
 //! limit, the agent refuses another request of an unknown client immediately.
 //!
-//! This module does not use connections. Each thread has a separate limit. All connections of one address are on the same thread
+//! This module only counts: it never reads, writes or closes a connection. Each thread has a separate limit. All connections of one address are on the same thread
 //! (`listen`).
 
 use std::cell::{Cell, RefCell};

@@ -162,7 +162,7 @@ pub(super) const COUNTER_RULES: &[MetricRule] = &[
     ),
     named(
         "seawall_credential_requests_rate_limited_total",
-        "requests for new credentials that the agent refused because their pod sent too many",
+        "requests for new credentials that the agent refused, because one pod sent too many of them",
         &[(RateLimiter, 15.0)],
     ),
     labelled(

@@ -194,7 +194,7 @@ impl RolePolicy {
         role_arn::resolve_role(role, self.role_arn_prefix.as_ref()).map(Some).ok_or(malformed(MALFORMED_ROLE))
     }
 
-    /// Returns the grant for the role that the pod names itself, if its namespace permits the role.
+    /// Returns the grant for the role that the pod's own annotation names, if the pod's namespace permits that role.
     fn permitted(&self, pod: &Pod, facts: &PodAnnotations, role: NamedRole) -> Result<RoleGrant, RoleDenial> {
         let namespace = match &facts.namespace {
             RelatedAnnotations::NotRead => return Err(RoleDenial::Pending),

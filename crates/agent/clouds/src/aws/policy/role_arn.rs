@@ -42,7 +42,7 @@ impl NamedRole {
     }
 }
 
-/// The prefix that completes a role's name to an ARN, such as `arn:aws:iam::123456789012:role/`. The prefix can include the
+/// The prefix that turns a role's name into an ARN, such as `arn:aws:iam::123456789012:role/`. The prefix can include the
 /// beginning of the role's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct BaseRoleArn(Arc<str>);
