@@ -26,13 +26,20 @@ use crate::error::Error;
 /// The name of the table.
 const TABLE: &[u8] = b"seawall\0";
 
-/// The chains: the drop rules for packets that arrive, and the exceptions from connection tracking for packets that arrive and for
-/// packets that the node sends.
-const CHAINS: [(&[u8], u32); 3] =
-    [(DROP_RULES, PREROUTING), (UNTRACKED, PREROUTING), (UNTRACKED_OUTPUT, OUTPUT)];
+/// The chains, with type, hook and priority: the drop rules for packets that arrive, the same for packets that a translation has led to a
+/// metadata address, and the agents' ports for packets that arrive and for packets that the node sends.
+const CHAINS: [(&[u8], &[u8], u32, i32); 4] = [
+    (DROP_RULES, FILTER, PREROUTING, PRIORITY_RAW),
+    (DROP_FORWARDED, FILTER, FORWARD, PRIORITY_FILTER),
+    (AGENT_PORTS, NAT, PREROUTING, BEFORE_OTHER_TRANSLATIONS),
+    (AGENT_PORTS_OUTPUT, NAT, OUTPUT, BEFORE_OTHER_TRANSLATIONS),
+];
+const FILTER: &[u8] = b"filter\0";
+const NAT: &[u8] = b"nat\0";
 const DROP_RULES: &[u8] = b"drop_rules\0";
-const UNTRACKED: &[u8] = b"untracked\0";
-const UNTRACKED_OUTPUT: &[u8] = b"untracked_output\0";
+const DROP_FORWARDED: &[u8] = b"drop_forwarded\0";
+const AGENT_PORTS: &[u8] = b"agent_ports\0";
+const AGENT_PORTS_OUTPUT: &[u8] = b"agent_ports_output\0";
 
 /// The time limit for an answer of the kernel, which otherwise answers within the system call that sends the request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -68,42 +75,59 @@ const INET: u8 = 1;
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
-/// The hooks `NF_INET_PRE_ROUTING` and `NF_INET_LOCAL_OUT`, and the priority `NF_IP_PRI_RAW`. The chains must run before connection
-/// tracking and every address translation.
+/// The hooks `NF_INET_PRE_ROUTING`, `NF_INET_FORWARD` and `NF_INET_LOCAL_OUT`.
 const PREROUTING: u32 = 0;
+const FORWARD: u32 = 2;
 const OUTPUT: u32 = 3;
+
+/// The priorities `NF_IP_PRI_RAW` (before connection tracking and every address translation) and `NF_IP_PRI_FILTER`, and one before
+/// `NF_IP_PRI_NAT_DST` (-100), at which kube-proxy and others translate.
 const PRIORITY_RAW: i32 = -300;
+const PRIORITY_FILTER: i32 = 0;
+const BEFORE_OTHER_TRANSLATIONS: i32 = -110;
 
 const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// The agents' addresses and fixed ports, whose packets bypass connection tracking and with it every address translation.
+/// The agents' addresses and fixed ports. New connections to them are translated to themselves, before any other translation.
 ///
 /// Whoever can create a Service with the node's address in `externalIPs`, or a pod with a `hostPort`, could otherwise lead other pods'
-/// requests, with their tokens, from the agent's port to a pod of his own.
+/// requests, with their tokens, from the agent's port to a pod of his own. A connection is translated once, so the first rule decides.
+/// Exempting the ports from connection tracking instead would break connections that the node masquerades from such a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UntrackedPorts {
+pub struct AgentPorts {
     /// The node's addresses at which agents listen.
     pub addresses: Vec<IpAddr>,
     /// The ports at which agents listen.
     pub ports: Vec<u16>,
 }
 
-/// Loads the drop rules into the network namespace of this process, and the exceptions for these ports. They replace all rules of the
-/// table.
+/// Loads the drop rules and the rules for the agents' ports into the network namespace of this process. They replace all rules of the
+/// table. On a kernel without address translation in nf_tables, loads the drop rules alone.
 ///
 /// # Errors
 /// The kernel has no nf_tables, the process lacks CAP_NET_ADMIN, or the kernel refuses a message.
-pub fn load_drop_rules(untracked: &UntrackedPorts) -> Result<(), Error> {
+pub fn load_drop_rules(ports: &AgentPorts) -> Result<(), Error> {
+    match load(ports) {
+        Err(Error::Netfilter { source, .. })
+            if source.raw_os_error() == Some(Errno::NOENT.raw_os_error()) =>
+        {
+            load(&AgentPorts::default())
+        }
+        result => result,
+    }
+}
+
+fn load(ports: &AgentPorts) -> Result<(), Error> {
     let mut batch = Batch::new();
     batch.remove_table();
     batch.push(NEW_TABLE, CREATE, &attribute(1, TABLE));
-    let rules = rules(untracked);
-    for (name, hook) in CHAINS {
+    let rules = rules(ports);
+    for (name, kind, hook, priority) in CHAINS {
         if rules.iter().any(|(chain, _)| *chain == name) {
-            batch.push(NEW_CHAIN, CREATE, &chain(name, hook));
+            batch.push(NEW_CHAIN, CREATE, &chain(name, kind, hook, priority));
         }
     }
     for (chain, expressions) in rules {
@@ -113,14 +137,14 @@ pub fn load_drop_rules(untracked: &UntrackedPorts) -> Result<(), Error> {
     batch.send()
 }
 
-fn chain(name: &[u8], hook: u32) -> Vec<u8> {
-    let hook = [attribute(1, &hook.to_be_bytes()), attribute(2, &PRIORITY_RAW.to_be_bytes())].concat();
+fn chain(name: &[u8], kind: &[u8], hook: u32, priority: i32) -> Vec<u8> {
+    let hook = [attribute(1, &hook.to_be_bytes()), attribute(2, &priority.to_be_bytes())].concat();
     let attributes = [
         attribute(1, TABLE),
         attribute(3, name),
         attribute(4 | NESTED, &hook),
         attribute(5, &ACCEPT.to_be_bytes()),
-        attribute(7, b"filter\0"),
+        attribute(7, kind),
     ];
     attributes.concat()
 }
@@ -142,7 +166,7 @@ pub fn remove_rules() -> Result<(), Error> {
 ///
 /// # Errors
 /// The kernel has no nf_tables, the process lacks CAP_NET_ADMIN, or the kernel refuses the request.
-pub fn has_drop_rules(untracked: &UntrackedPorts) -> Result<bool, Error> {
+pub fn has_drop_rules(ports: &AgentPorts) -> Result<bool, Error> {
     let socket = open_socket()?;
     let request = message(GET_RULE, REQUEST | DUMP, INET, 0, 1, &attribute(1, TABLE));
     send(&socket, &request, SendFlags::empty()).map_err(refused("read the rules"))?;
@@ -150,7 +174,12 @@ pub fn has_drop_rules(untracked: &UntrackedPorts) -> Result<bool, Error> {
     loop {
         for Answer { kind, body } in receive(&socket)? {
             match kind {
-                DONE => return Ok(found == rules(untracked).len()),
+                // Without address translation in the kernel, only the drop rules are loaded.
+                DONE => {
+                    return Ok([rules(ports), rules(&AgentPorts::default())]
+                        .iter()
+                        .any(|rules| rules.len() == found));
+                }
                 // Without the table, new kernels answer ENOENT and old kernels send no rule.
                 ERROR => match error_of(&body) {
                     Some(Errno::NOENT) => return Ok(false),
@@ -177,10 +206,11 @@ fn is_ours(body: &[u8]) -> bool {
 }
 
 /// Returns all rules: the chain and the expressions of each.
-fn rules(untracked: &UntrackedPorts) -> Vec<(&'static [u8], Vec<u8>)> {
-    let dropping = drop_rules().into_iter().map(|rule| (DROP_RULES, rule));
-    let exceptions = |chain| untracked_rules(untracked).into_iter().map(move |rule| (chain, rule));
-    dropping.chain(exceptions(UNTRACKED)).chain(exceptions(UNTRACKED_OUTPUT)).collect()
+fn rules(ports: &AgentPorts) -> Vec<(&'static [u8], Vec<u8>)> {
+    let dropping = |chain| drop_rules().into_iter().map(move |rule| (chain, rule));
+    let keeping = |chain| agent_port_rules(ports).into_iter().map(move |rule| (chain, rule));
+    let all = dropping(DROP_RULES).chain(dropping(DROP_FORWARDED));
+    all.chain(keeping(AGENT_PORTS)).chain(keeping(AGENT_PORTS_OUTPUT)).collect()
 }
 
 /// Returns the drop rules: per address, DNS by TCP and by UDP is accepted and everything else is dropped.
@@ -204,35 +234,32 @@ fn own_packets() -> Vec<u8> {
     [meta(META_IIF), equals(&LOOPBACK.to_ne_bytes()), verdict(ACCEPT)].concat()
 }
 
-/// Returns the exceptions: packets to and from each port of each address.
-fn untracked_rules(untracked: &UntrackedPorts) -> Vec<Vec<u8>> {
-    let ends =
-        untracked.addresses.iter().flat_map(|address| untracked.ports.iter().map(|port| (*address, *port)));
-    let notrack = || expression("notrack", &[]);
-    let rules = ends.flat_map(|(address, port)| {
-        [
-            [to(address), to_port(TCP, port), notrack()].concat(),
-            [from(address), from_port(TCP, port), notrack()].concat(),
-        ]
-    });
-    rules.collect()
+/// Returns the rules that translate each port of each address to itself.
+fn agent_port_rules(ports: &AgentPorts) -> Vec<Vec<u8>> {
+    let ends = ports.addresses.iter().flat_map(|address| ports.ports.iter().map(|port| (*address, *port)));
+    ends.map(|(address, port)| [to(address), to_port(TCP, port), translate_to(address)].concat()).collect()
+}
+
+/// Translates the destination of a new connection to this address, and leaves the port.
+fn translate_to(address: IpAddr) -> Vec<u8> {
+    const DESTINATION: u32 = 1;
+    let (family, bytes) = match address {
+        IpAddr::V4(v4) => (IPV4, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (IPV6, v6.octets().to_vec()),
+    };
+    let value = attribute(2 | NESTED, &attribute(1, &bytes));
+    let loaded = expression("immediate", &[attribute(1, &REGISTER), value].concat());
+    let numbers = [DESTINATION, u32::from(family)].map(u32::to_be_bytes);
+    let [kind, family] = numbers;
+    let nat = [attribute(1, &kind), attribute(2, &family), attribute(3, &REGISTER)].concat();
+    [loaded, expression("nat", &nat)].concat()
 }
 
 /// Matches packets to an address, by the bytes of the destination address in the network header (RFC 791, RFC 8200).
 fn to(address: IpAddr) -> Vec<u8> {
-    address_at(address, [16, 24])
-}
-
-/// Matches packets from an address.
-fn from(address: IpAddr) -> Vec<u8> {
-    address_at(address, [12, 8])
-}
-
-/// Matches the family, and an address at the offset for IPv4 or for IPv6.
-fn address_at(address: IpAddr, [v4_offset, v6_offset]: [u32; 2]) -> Vec<u8> {
     let (family, at, bytes) = match address {
-        IpAddr::V4(v4) => (IPV4, v4_offset, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (IPV6, v6_offset, v6.octets().to_vec()),
+        IpAddr::V4(v4) => (IPV4, 16, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (IPV6, 24, v6.octets().to_vec()),
     };
     const NETWORK_HEADER: u32 = 1;
     // Without the family, the bytes of a packet of the other family could match.
@@ -240,22 +267,12 @@ fn address_at(address: IpAddr, [v4_offset, v6_offset]: [u32; 2]) -> Vec<u8> {
     [meta(META_NFPROTO), equals(&[family]), payload(NETWORK_HEADER, at, bytes.len()), equals(&bytes)].concat()
 }
 
-/// Matches packets of a transport protocol to a port.
+/// Matches packets of a transport protocol to a port (RFC 768, RFC 9293).
 fn to_port(protocol: u8, port: u16) -> Vec<u8> {
-    port_at(protocol, port, 2)
-}
-
-/// Matches packets of a transport protocol from a port.
-fn from_port(protocol: u8, port: u16) -> Vec<u8> {
-    port_at(protocol, port, 0)
-}
-
-/// Matches a port at this offset of the transport header (RFC 768, RFC 9293).
-fn port_at(protocol: u8, port: u16, offset: u32) -> Vec<u8> {
     const TRANSPORT_HEADER: u32 = 2;
     const META_L4PROTO: u32 = 16;
     let port = port.to_be_bytes();
-    [meta(META_L4PROTO), equals(&[protocol]), payload(TRANSPORT_HEADER, offset, 2), equals(&port)].concat()
+    [meta(META_L4PROTO), equals(&[protocol]), payload(TRANSPORT_HEADER, 2, 2), equals(&port)].concat()
 }
 
 /// The register that each expression writes or reads (`NFT_REG_1`), and the register of the verdict.
@@ -462,9 +479,10 @@ mod tests {
     #[test]
     fn each_metadata_address_has_two_exceptions_for_dns_and_a_rule_that_drops() {
         let addresses: usize = MetadataEndpoint::ALL.iter().map(|endpoint| endpoint.addresses().len()).sum();
-        assert_eq!(rules(&UntrackedPorts::default()).len(), 1 + 3 * addresses);
-        let untracked =
-            UntrackedPorts { addresses: vec![IpAddr::from([10, 0, 0, 1])], ports: vec![8988, 8986] };
+        // Before and after address translation.
+        let dropping = 2 * (1 + 3 * addresses);
+        assert_eq!(rules(&AgentPorts::default()).len(), dropping);
+        let untracked = AgentPorts { addresses: vec![IpAddr::from([10, 0, 0, 1])], ports: vec![8988, 8986] };
         // Two directions in two chains.
         assert_eq!(rules(&untracked).len(), 1 + 3 * addresses + 2 * 2 * 2);
     }

@@ -29,8 +29,11 @@ const TABLE: &str = "inet seawall";
 /// prerouting, so they do not drop packets that the node itself sends.
 #[must_use]
 pub fn format_drop_rules() -> String {
-    // The chain must run before connection tracking and every address translation.
-    table(&drop_chain("raw"))
+    // The first chain runs before connection tracking and every address translation. The second one drops what a translation, such as
+    // that of a Service whose endpoint is a metadata address, has led there.
+    table(
+        &(drop_chain("drop_rules", "prerouting", "raw") + &drop_chain("drop_forwarded", "forward", "filter")),
+    )
 }
 
 /// The cgroups by which rules match the packets of pods on the node's network. Rules cannot match cgroups of v1.
@@ -94,7 +97,7 @@ fn translated(rules: &[String], socket_of_pods: Option<&str>, own: Option<&str>)
         );
     }
     // The drop chain runs after the translation. If it ran earlier, it would drop packets that the translation must change.
-    chains += &drop_chain("dstnat + 50");
+    chains += &drop_chain("drop_rules", "prerouting", "dstnat + 50");
     table(&chains)
 }
 
@@ -153,7 +156,7 @@ fn chain(name: &str, hook: &str, rules: &[String]) -> String {
 /// packet of another network does.
 const OWN_PACKETS: &str = "iif \"lo\" accept";
 
-fn drop_chain(priority: &str) -> String {
+fn drop_chain(name: &str, hook: &str, priority: &str) -> String {
     let addresses = MetadataEndpoint::ALL.iter().flat_map(|endpoint| endpoint.addresses());
     let rules = addresses.flat_map(|address| {
         let to =
@@ -164,7 +167,7 @@ fn drop_chain(priority: &str) -> String {
         [dns("tcp"), dns("udp"), format!("{to} counter drop")]
     });
     let rules: Vec<_> = std::iter::once(OWN_PACKETS.to_owned()).chain(rules).collect();
-    chain("drop_rules", &format!("filter hook prerouting priority {priority}"), &rules)
+    chain(name, &format!("filter hook {hook} priority {priority}"), &rules)
 }
 
 /// Returns one rule for each endpoint and address family of the agent.
@@ -244,17 +247,17 @@ mod tests {
             for address in endpoint.addresses() {
                 assert_eq!(
                     rules.matches(&format!("daddr {address} tcp dport 53 accept\n")).count(),
-                    1,
+                    2,
                     "{address} in {rules}"
                 );
                 assert_eq!(
                     rules.matches(&format!("daddr {address} udp dport 53 accept\n")).count(),
-                    1,
+                    2,
                     "{address} in {rules}"
                 );
                 assert_eq!(
                     rules.matches(&format!("daddr {address} counter drop\n")).count(),
-                    1,
+                    2,
                     "{address} in {rules}"
                 );
             }

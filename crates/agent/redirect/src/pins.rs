@@ -186,8 +186,20 @@ impl Pins {
         for layout in self.older_layouts()? {
             let directory = self.bpffs.join(FAMILY).join(layout);
             for name in names(&directory)?.iter().filter(|name| name.starts_with("connect")) {
-                unpin(&directory.join(name))?;
+                unlink(&directory.join(name))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Removes all pins of older layouts, and their directories.
+    pub(crate) fn remove_older_layouts(&self) -> Result<(), Error> {
+        for layout in self.older_layouts()? {
+            let directory = self.bpffs.join(FAMILY).join(layout);
+            for name in names(&directory)? {
+                unlink(&directory.join(name))?;
+            }
+            gone(fs::remove_dir(&directory), "remove", directory)?;
         }
         Ok(())
     }
@@ -238,6 +250,13 @@ pub(crate) fn unpin(path: &Path) -> Result<(), Error> {
     gone(fs::remove_file(path), "unpin", path)?;
     drop(held);
     Ok(())
+}
+
+/// Removes a pin, if it exists, without opening the pinned object.
+///
+/// A serving agent must not open a pin: its seccomp filter ends a process that does. The kernel may detach the link a moment later.
+fn unlink(path: &Path) -> Result<(), Error> {
+    gone(fs::remove_file(path), "unpin", path)
 }
 
 /// Returns the number in the name of a layout. An unknown name counts as newer than all layouts.

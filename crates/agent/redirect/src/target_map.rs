@@ -198,7 +198,7 @@ impl TargetMap {
     /// The pins are locked or cannot be removed.
     pub fn remove_older_layouts(&self) -> Result<(), Error> {
         let _turn = self.pins.lock(NOW)?;
-        self.pins.older_layouts()?.iter().try_for_each(|layout| self.pins.remove_layout(layout))
+        self.pins.remove_older_layouts()
     }
 
     /// Detects the node's network namespace, so that hostNetwork pods can be identified.

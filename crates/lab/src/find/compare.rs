@@ -74,7 +74,11 @@ pub fn compare(before: &FindReport, after: &FindReport) -> Result<RunComparison,
     match (before.closed_loop.is_some(), after.closed_loop.is_some()) {
         (false, false) => {}
         (true, true) => return Err(RunComparisonError::ClosedLoop),
-        _ => return Err(RunComparisonError::Config("the type of search (only one of the two runs used --closed-loop)")),
+        _ => {
+            return Err(RunComparisonError::Config(
+                "the type of search (only one of the two runs used --closed-loop)",
+            ));
+        }
     }
     compared(before, after, &run(after)?)
 }

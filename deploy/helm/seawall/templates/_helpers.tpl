@@ -81,10 +81,10 @@ app.kubernetes.io/component: agent
 {{- end }}
 {{- end }}
 
-{{/* The flags with the agents' fixed ports, whose packets bypass connection tracking. */}}
-{{- define "seawall.untrackedPorts" -}}
+{{/* The flags with the agents' fixed ports, which no other translation of the node may lead elsewhere. */}}
+{{- define "seawall.agentPorts" -}}
 - --node-address=$(NODE_IP)
-- --untracked-ports={{ include "seawall.ports" . }}
+- --agent-ports={{ include "seawall.ports" . }}
 {{- end }}
 
 {{/* The agents' ports in mode kernel. */}}

@@ -42,7 +42,9 @@ impl SyscallProfile {
         let plain = ALWAYS.iter().chain(OLDER).map(|number| (*number, &[][..]));
         let maps = self.uses_bpf_maps.then_some(MAPS).into_iter().flatten();
         let writing = self.writes_files.then_some(WRITING).into_iter().flatten();
-        let removing = self.removes_pins.then_some(REMOVING).into_iter().flatten();
+        let removing = (self.writes_files || self.removes_pins).then_some(REMOVING).into_iter().flatten();
+        let directories = self.removes_pins.then_some(REMOVING_DIRECTORIES).into_iter().flatten();
+        let removing = removing.chain(directories);
         plain
             .chain(IN_A_WAY.iter().copied())
             .chain(maps.copied())
@@ -256,20 +258,21 @@ const WRITING: &[SyscallRule] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, &[&[(1, MADE_ANEW)]]),
     (libc::SYS_fsync, &[]),
-    (libc::SYS_unlinkat, &[]),
     (libc::SYS_renameat2, &[]),
     (RENAMEAT, &[]),
-    #[cfg(target_arch = "x86_64")]
-    (libc::SYS_unlink, &[]),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_rename, &[]),
 ];
 
-/// The calls that remove files and directories.
+/// The calls that remove files.
 const REMOVING: &[SyscallRule] = &[
     (libc::SYS_unlinkat, &[]),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_unlink, &[]),
+];
+
+/// The call that removes a directory. On aarch64 it is `unlinkat`.
+const REMOVING_DIRECTORIES: &[SyscallRule] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_rmdir, &[]),
 ];

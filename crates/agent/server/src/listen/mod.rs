@@ -129,7 +129,7 @@ pub fn bind(
     for (listener, wanted) in addresses.iter().enumerate() {
         let wanted = (*wanted).into();
         let failed = || match wanted.second_port {
-            Some(second) => format!("cannot listen on {}, nor on port {second}", wanted.address),
+            Some(second) => format!("cannot listen on {} (second port {second})", wanted.address),
             None => format!("cannot listen on {}", wanted.address),
         };
         let address = guard_either(wanted).with_context(failed)?;
@@ -176,7 +176,8 @@ const PORT_WAIT: Duration = Duration::from_secs(15);
 /// The time between two attempts to bind a port.
 const PORT_RETRY: Duration = Duration::from_millis(100);
 
-/// Returns the address with the first port that no other process has. With a second port, waits for up to [`PORT_WAIT`].
+/// Returns the address with the first port that no other process has. With a second port, waits for up to [`PORT_WAIT`], and then takes
+/// a free port. Otherwise any process on the node's network could keep the node's pods without an agent for as long as it has both ports.
 #[expect(
     clippy::disallowed_methods,
     reason = "runs once, before the agent serves requests; the kernel reports no free port"
@@ -188,9 +189,17 @@ fn guard_either(wanted: ListenAddress) -> io::Result<SocketAddr> {
     loop {
         for address in [wanted.address, second] {
             match guard(address) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {}
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 result => return result,
             }
+        }
+        if attempts == 0 {
+            tracing::warn!(
+                address = %wanted.address,
+                second_port,
+                "other processes use both ports; the agent listens at a free port, which network policies do not allow"
+            );
+            return guard(SocketAddr::new(wanted.address.ip(), 0));
         }
         attempts -= 1;
         std::thread::sleep(PORT_RETRY);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use seawall_redirect::netfilter::{self, UntrackedPorts};
+use seawall_redirect::netfilter::{self, AgentPorts};
 use tokio::runtime::Builder;
 
 use crate::app::drop_rule_status::{DropRuleState, write};
@@ -20,17 +20,17 @@ const INTERVAL: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// The process cannot listen for signals, or cannot write the status file at the start.
-pub(super) fn run(status_file: Option<&Path>, untracked: &UntrackedPorts) -> anyhow::Result<String> {
+pub(super) fn run(status_file: Option<&Path>, ports: &AgentPorts) -> anyhow::Result<String> {
     let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
-    runtime.block_on(keep(status_file, untracked))
+    runtime.block_on(keep(status_file, ports))
 }
 
 #[expect(clippy::print_stderr, reason = "the command has no other output while it runs")]
-async fn keep(status_file: Option<&Path>, untracked: &UntrackedPorts) -> anyhow::Result<String> {
+async fn keep(status_file: Option<&Path>, ports: &AgentPorts) -> anyhow::Result<String> {
     let mut signals = AgentSignals::new().context("cannot listen for signals")?;
     let mut last = None;
     loop {
-        let (state, was_lost) = load_if_lost(untracked);
+        let (state, was_lost) = load_if_lost(ports);
         if was_lost {
             eprintln!("the drop rules were missing; loaded them");
         } else if last.as_ref() != Some(&state) {
@@ -52,9 +52,9 @@ async fn keep(status_file: Option<&Path>, untracked: &UntrackedPorts) -> anyhow:
 }
 
 /// Returns the state of the rules, and true if they were missing and are loaded now.
-fn load_if_lost(untracked: &UntrackedPorts) -> (DropRuleState, bool) {
-    let loaded = netfilter::has_drop_rules(untracked).and_then(|is_loaded| {
-        if is_loaded { Ok(false) } else { netfilter::load_drop_rules(untracked).map(|()| true) }
+fn load_if_lost(ports: &AgentPorts) -> (DropRuleState, bool) {
+    let loaded = netfilter::has_drop_rules(ports).and_then(|is_loaded| {
+        if is_loaded { Ok(false) } else { netfilter::load_drop_rules(ports).map(|()| true) }
     });
     match loaded {
         Ok(was_lost) => (DropRuleState::Loaded, was_lost),

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use lexopt::{Error, Parser};
 use seawall_redirect::attach::AttachOutcome;
-use seawall_redirect::netfilter::UntrackedPorts;
+use seawall_redirect::netfilter::AgentPorts;
 use seawall_redirect::{self as redirect, HostNetworkPods, attach, detach, netfilter, read_status};
 
 use self::host_network_flag::{HOST_NETWORK_PODS, leaves_host_network_pods};
@@ -39,7 +39,7 @@ Usage:
       captured connections. Exit 1 if the state differs from the state that `attach` creates.
   seawall-agent redirect detach [--bpffs DIR]
       Detach everything and remove the drop rules. Pods then reach the real metadata server.
-  seawall-agent redirect keep-drop-rules [--status-file FILE] [--node-address ADDRESS --untracked-ports PORTS]
+  seawall-agent redirect keep-drop-rules [--status-file FILE] [--node-address ADDRESS --agent-ports PORTS]
       Look at the drop rules each minute and load them again if another program removed them, until SIGTERM. Needs CAP_NET_ADMIN.
       FILE says after each look whether the rules are loaded. An agent whose adminSocket is PATH reports the content of PATH.drop-rules.
   seawall-agent redirect print drop-rules
@@ -59,8 +59,8 @@ Usage:
 
 Rules:
   --no-drop-rules         load no rules
-  --untracked-ports PORTS ports of the agents at ADDRESS, such as 8988,8986. Their packets bypass connection tracking, so no Service with
-                          externalIPs and no hostPort leads other pods' requests from these ports to another pod.
+  --agent-ports PORTS     ports of the agents at ADDRESS, such as 8988,8986. A rule before all other translations keeps connections to
+                          them, so no Service with externalIPs and no hostPort leads other pods' requests to another pod.
 
 Paths:
   --bpffs DIR             where a BPF file system is mounted (default /sys/fs/bpf). In a container, mount the host's BPF file
@@ -82,13 +82,13 @@ pub(crate) enum RedirectCommand {
     Attach {
         places: NodePaths,
         host_network_pods: HostNetworkPods,
-        /// The ports without connection tracking beside the drop rules; `None` to load no rules.
-        rules: Option<UntrackedPorts>,
+        /// The agents' ports, for the rules; `None` to load no rules.
+        rules: Option<AgentPorts>,
         conflict_check_root: Option<PathBuf>,
     },
     KeepDropRules {
         status_file: Option<PathBuf>,
-        untracked: UntrackedPorts,
+        ports: AgentPorts,
     },
     Status(NodePaths),
     Detach(NodePaths),
@@ -120,10 +120,10 @@ impl RedirectCommand {
                 "conflict-check-root=",
                 HOST_NETWORK_PODS,
                 "node-address=*",
-                UNTRACKED_PORTS,
+                AGENT_PORTS,
             ],
             ["status" | "detach"] => &PATH_FLAGS,
-            ["keep-drop-rules"] => &["status-file=", "node-address=*", UNTRACKED_PORTS],
+            ["keep-drop-rules"] => &["status-file=", "node-address=*", AGENT_PORTS],
             ["print", "drop-rules" | "cleanup-rules"] => &["output="],
             ["print", "dnat-rules"] => &[
                 bpffs,
@@ -144,17 +144,16 @@ impl RedirectCommand {
         let places = || NodePaths::from_flags(&flags);
         Ok(match *words {
             ["attach"] => Self::Attach {
-                rules: if flags.has("no-drop-rules") { None } else { Some(untracked_ports(&flags)?) },
+                rules: if flags.has("no-drop-rules") { None } else { Some(agent_ports(&flags)?) },
                 conflict_check_root: flags.path("conflict-check-root"),
                 host_network_pods: host_network_pods(&flags)?,
                 places: places(),
             },
             ["status"] => Self::Status(places()),
             ["detach"] => Self::Detach(places()),
-            ["keep-drop-rules"] => Self::KeepDropRules {
-                status_file: flags.path("status-file"),
-                untracked: untracked_ports(&flags)?,
-            },
+            ["keep-drop-rules"] => {
+                Self::KeepDropRules { status_file: flags.path("status-file"), ports: agent_ports(&flags)? }
+            }
             ["print", what] => {
                 Self::Print { rules: RuleSet::parse(what, &flags)?, output: flags.path("output") }
             }
@@ -163,8 +162,8 @@ impl RedirectCommand {
     }
 }
 
-/// The flag with the agents' ports that bypass connection tracking.
-const UNTRACKED_PORTS: &str = "untracked-ports=";
+/// The flag with the agents' fixed ports.
+const AGENT_PORTS: &str = "agent-ports=";
 
 fn node_addresses(flags: &Flags) -> Result<Vec<IpAddr>, Error> {
     flags.values("node-address", "an IP address of the node")
@@ -174,10 +173,10 @@ fn node_addresses(flags: &Flags) -> Result<Vec<IpAddr>, Error> {
 ///
 /// # Errors
 /// A port is invalid, or there are ports without an address.
-fn untracked_ports(flags: &Flags) -> Result<UntrackedPorts, Error> {
-    let name = UNTRACKED_PORTS.trim_end_matches('=');
+fn agent_ports(flags: &Flags) -> Result<AgentPorts, Error> {
+    let name = AGENT_PORTS.trim_end_matches('=');
     let wanted = "ports such as 8988,8986";
-    let Some(text) = flags.value::<String>(name, wanted)? else { return Ok(UntrackedPorts::default()) };
+    let Some(text) = flags.value::<String>(name, wanted)? else { return Ok(AgentPorts::default()) };
     let port = |port: &str| port.parse::<NonZeroU16>().map(NonZeroU16::get).ok();
     let ports: Option<Vec<u16>> = text.split(',').map(port).collect();
     let ports = ports.ok_or_else(|| flags.invalid_value_error(name, wanted))?;
@@ -188,7 +187,7 @@ fn untracked_ports(flags: &Flags) -> Result<UntrackedPorts, Error> {
                 .into(),
         ));
     }
-    Ok(UntrackedPorts { addresses, ports })
+    Ok(AgentPorts { addresses, ports })
 }
 
 fn host_network_pods(flags: &Flags) -> Result<HostNetworkPods, Error> {
@@ -214,8 +213,8 @@ pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
         RedirectCommand::Attach { places, host_network_pods, rules, conflict_check_root } => {
             attached(places, *host_network_pods, rules.as_ref(), conflict_check_root.as_deref())
         }
-        RedirectCommand::KeepDropRules { status_file, untracked } => {
-            drop_rule_keeper::run(status_file.as_deref(), untracked)
+        RedirectCommand::KeepDropRules { status_file, ports } => {
+            drop_rule_keeper::run(status_file.as_deref(), ports)
         }
         RedirectCommand::Status(places) => told(places),
         RedirectCommand::Detach(places) => detached(places),
@@ -228,7 +227,7 @@ pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
 fn attached(
     places: &NodePaths,
     host_network_pods: HostNetworkPods,
-    rules: Option<&UntrackedPorts>,
+    rules: Option<&AgentPorts>,
     conflict_check_root: Option<&Path>,
 ) -> anyhow::Result<String> {
     let (pins, mut site) = (places.pins()?, places.find_cgroup_tree()?);
@@ -238,13 +237,10 @@ fn attached(
     let outcome = attach(&pins, &site, host_network_pods)?;
     // Load the drop rules last. In the opposite order, the rules would drop pods' packets until the programs are attached.
     let rules = match rules.map(netfilter::load_drop_rules) {
-        None => "",
-        Some(Ok(())) => "the drop rules are loaded\n",
-        // The programs work without the rules. The agent's notes in /readyz repeat this line (`keep-drop-rules`).
-        Some(Err(redirect::Error::NoNfTables(_))) => NO_NF_TABLES,
-        Some(Err(error)) => {
-            return Err(error).context("the programs are attached, but the drop rules are not loaded");
-        }
+        None => String::new(),
+        Some(Ok(())) => "the drop rules are loaded\n".to_owned(),
+        // The programs work without the rules, and pods need the agent. The container `drop-rules` tries again, and `/readyz` says so.
+        Some(Err(error)) => format!("the drop rules are not loaded: {error}. {WITHOUT_RULES}\n"),
     };
     let done = match outcome {
         AttachOutcome::AlreadyAttached => "already attached",
@@ -283,8 +279,8 @@ fn detach_programs(places: &NodePaths) -> anyhow::Result<String> {
     Ok("detached the programs".to_owned())
 }
 
-/// The result of `attach` on a kernel without nf_tables.
-const NO_NF_TABLES: &str = "the kernel has no nf_tables, so the drop rules are not loaded: raw packets, and pods of gVisor and Kata, reach the real metadata server\n";
+/// The consequence of missing drop rules.
+const WITHOUT_RULES: &str = "Raw packets, and pods of gVisor and Kata, reach the real metadata server";
 
 #[cfg(test)]
 mod tests {
@@ -309,7 +305,7 @@ mod tests {
             Ok(RedirectCommand::Attach {
                 places: places(),
                 host_network_pods: HostNetworkPods::Node([10, 0, 0, 1].into()),
-                rules: Some(UntrackedPorts::default()),
+                rules: Some(AgentPorts::default()),
                 conflict_check_root: None
             })
         );
@@ -332,12 +328,10 @@ mod tests {
         assert_eq!(parsed("status"), Ok(RedirectCommand::Status(places())));
         assert_eq!(parsed("detach"), Ok(RedirectCommand::Detach(places())));
         assert_eq!(
-            parsed(
-                "keep-drop-rules --status-file /run/a --node-address 10.0.0.1 --untracked-ports=8988,8986"
-            ),
+            parsed("keep-drop-rules --status-file /run/a --node-address 10.0.0.1 --agent-ports=8988,8986"),
             Ok(RedirectCommand::KeepDropRules {
                 status_file: Some("/run/a".into()),
-                untracked: UntrackedPorts { addresses: vec![[10, 0, 0, 1].into()], ports: vec![8988, 8986] },
+                ports: AgentPorts { addresses: vec![[10, 0, 0, 1].into()], ports: vec![8988, 8986] },
             })
         );
         assert_eq!(
@@ -389,8 +383,8 @@ mod tests {
             ("print dnat-rules --metadata-port 0", "a port"),
             ("print dnat-rules --node-address 10.0.0.1 --node-address 10.0.0.2", "10.0.0.2"),
             ("attach", "--node-address is missing"),
-            ("keep-drop-rules --untracked-ports 8988", "needs --node-address"),
-            ("keep-drop-rules --node-address 10.0.0.1 --untracked-ports 8988,0", "8988,0"),
+            ("keep-drop-rules --agent-ports 8988", "needs --node-address"),
+            ("keep-drop-rules --node-address 10.0.0.1 --agent-ports 8988,0", "8988,0"),
             ("attach --host-network-pods node", "--node-address is missing"),
             ("attach --host-network-pods both", "expected node or seawall"),
             ("print dnat-rules --agent-pod-uid a", "--host-network-pods=seawall"),
