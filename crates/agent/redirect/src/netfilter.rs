@@ -481,8 +481,6 @@ mod tests {
         let addresses: usize = MetadataEndpoint::ALL.iter().map(|endpoint| endpoint.addresses().len()).sum();
         // Before and after address translation.
         let dropping = 2 * (1 + 3 * addresses);
-        // Before and after address translation.
-        let dropping = 2 * (1 + 3 * addresses);
         assert_eq!(rules(&AgentPorts::default()).len(), dropping);
         let ports = AgentPorts { addresses: vec![IpAddr::from([10, 0, 0, 1])], ports: vec![8988, 8986] };
         // Two ports in two chains.
