@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -153,25 +154,32 @@ impl KubernetesApi {
             "{}/api/v1/pods?watch=1&timeoutSeconds=3600&fieldSelector=spec.nodeName={NODE_NAME}",
             self.base
         );
-        let request = Request::get(uri)
-            .header("authorization", format!("Bearer {}", self.token))
-            .body(Full::default())
-            .unwrap();
-        let response = self.client.request(request);
+        let bearer = format!("Bearer {}", self.token);
+        let request = move || {
+            Request::get(&uri).header("authorization", &bearer).body(Full::<Bytes>::default()).unwrap()
+        };
+        let client = self.client.clone();
         let heard = Arc::new(Mutex::new(HashSet::new()));
         let watch = PodWatch { heard: Arc::clone(&heard) };
         let (opened, opening) = std::sync::mpsc::channel();
         runtime().spawn(async move {
-            let mut body = response.await.unwrap().into_body();
-            let _ = opened.send(());
-            let mut unread = Vec::new();
-            while let Some(Ok(frame)) = body.frame().await {
-                unread.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
-                while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
-                    let line: Vec<u8> = unread.drain(..=end).collect();
-                    let event: Value = serde_json::from_slice(&line).unwrap();
-                    if let Some(name) = event["object"]["metadata"]["name"].as_str() {
-                        heard.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+            // The API server ends a watch that reads too slowly. A kubelet then opens another one, which begins with all pods.
+            while Arc::strong_count(&heard) > 1 {
+                let Ok(response) = client.request(request()).await else {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                };
+                let _ = opened.send(());
+                let mut body = response.into_body();
+                let mut unread = Vec::new();
+                while let Some(Ok(frame)) = body.frame().await {
+                    unread.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
+                    while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
+                        let line: Vec<u8> = unread.drain(..=end).collect();
+                        let event: Value = serde_json::from_slice(&line).unwrap();
+                        if let Some(name) = event["object"]["metadata"]["name"].as_str() {
+                            heard.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+                        }
                     }
                 }
             }
