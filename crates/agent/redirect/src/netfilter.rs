@@ -107,16 +107,18 @@ pub struct AgentPorts {
 /// Loads the drop rules and the rules for the agents' ports into the network namespace of this process. They replace all rules of the
 /// table. On a kernel without address translation in nf_tables, loads the drop rules alone.
 ///
+/// Returns the ports whose rules are loaded: all of them or none. Ask [`has_drop_rules`] with these ports.
+///
 /// # Errors
 /// The kernel has no nf_tables, the process lacks CAP_NET_ADMIN, or the kernel refuses a message.
-pub fn load_drop_rules(ports: &AgentPorts) -> Result<(), Error> {
+pub fn load_drop_rules(ports: &AgentPorts) -> Result<AgentPorts, Error> {
     match load(ports) {
         Err(Error::Netfilter { source, .. })
             if source.raw_os_error() == Some(Errno::NOENT.raw_os_error()) =>
         {
-            load(&AgentPorts::default())
+            load(&AgentPorts::default()).map(|()| AgentPorts::default())
         }
-        result => result,
+        result => result.map(|()| ports.clone()),
     }
 }
 
@@ -162,7 +164,7 @@ pub fn remove_rules() -> Result<(), Error> {
     }
 }
 
-/// True if the table has as many rules as [`load_drop_rules`] loads. Only root can change single rules.
+/// True if the table has as many rules as [`load_drop_rules`] loads for these ports. Only root can change single rules.
 ///
 /// # Errors
 /// The kernel has no nf_tables, the process lacks CAP_NET_ADMIN, or the kernel refuses the request.
@@ -174,12 +176,7 @@ pub fn has_drop_rules(ports: &AgentPorts) -> Result<bool, Error> {
     loop {
         for Answer { kind, body } in receive(&socket)? {
             match kind {
-                // Without address translation in the kernel, only the drop rules are loaded.
-                DONE => {
-                    return Ok([rules(ports), rules(&AgentPorts::default())]
-                        .iter()
-                        .any(|rules| rules.len() == found));
-                }
+                DONE => return Ok(found == rules(ports).len()),
                 // Without the table, new kernels answer ENOENT and old kernels send no rule.
                 ERROR => match error_of(&body) {
                     Some(Errno::NOENT) => return Ok(false),

@@ -249,6 +249,8 @@ impl RedirectHandle {
             let done = step(&self.gate());
             match done {
                 Ok(()) => return,
+                // Another process is updating the redirect.
+                Err(Error::PinsLocked { .. }) => tokio::time::sleep(LOOK).await,
                 Err(error) => {
                     tracing::error!(%error, "cannot remove the programs of an older layout of the redirect's pins; the agent tries again");
                     tokio::time::sleep(LOOK).await;

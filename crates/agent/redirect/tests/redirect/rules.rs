@@ -82,7 +82,7 @@ fn a_service_whose_endpoint_is_a_metadata_address_leads_no_pod_there() {
     ));
     assert_eq!(one.fetch_from_server("fd45::99"), "real");
     for load_rules in [
-        || netfilter::load_drop_rules(&AgentPorts::default()),
+        || netfilter::load_drop_rules(&AgentPorts::default()).map(drop),
         || nft_rules::load_rules(&nft_rules::format_drop_rules()),
     ] {
         within("node", load_rules).unwrap();
@@ -105,7 +105,7 @@ fn what_the_node_sends_to_an_address_of_its_own_is_not_dropped() {
         }
     });
     for load_rules in [
-        || netfilter::load_drop_rules(&AgentPorts::default()),
+        || netfilter::load_drop_rules(&AgentPorts::default()).map(drop),
         || nft_rules::load_rules(&nft_rules::format_drop_rules()),
     ] {
         within("node", load_rules).unwrap();
@@ -227,6 +227,10 @@ fn no_translation_of_the_node_leads_requests_from_the_agents_port_to_a_pod() {
     let ports = AgentPorts { addresses: vec![address(NODE), address(NODE6)], ports: vec![port] };
     within("node", || netfilter::load_drop_rules(&ports)).unwrap();
     assert!(within("node", || netfilter::has_drop_rules(&ports)).unwrap());
+    // The rules that a node loads when it boots have no ports, so they are not enough.
+    load(&nft_rules::format_drop_rules());
+    assert!(!within("node", || netfilter::has_drop_rules(&ports)).unwrap());
+    assert_eq!(within("node", || netfilter::load_drop_rules(&ports)).unwrap(), ports);
     for to in ["169.254.169.254", "fd20:ce::254", NODE] {
         let at = if to == NODE { port } else { 80 };
         assert_eq!(one.ask(&format!("ask connect {to} {at}")), "agent:one", "{to}");

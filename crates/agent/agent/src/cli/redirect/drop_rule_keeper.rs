@@ -29,8 +29,10 @@ pub(super) fn run(status_file: Option<&Path>, ports: &AgentPorts) -> anyhow::Res
 async fn keep(status_file: Option<&Path>, ports: &AgentPorts) -> anyhow::Result<String> {
     let mut signals = AgentSignals::new().context("cannot listen for signals")?;
     let mut last = None;
+    // What this kernel can load; all ports until the first attempt.
+    let mut ports = ports.clone();
     loop {
-        let (state, was_lost) = load_if_lost(ports);
+        let (state, was_lost) = load_if_lost(&mut ports);
         if was_lost {
             eprintln!("the drop rules were missing; loaded them");
         } else if last.as_ref() != Some(&state) {
@@ -52,9 +54,14 @@ async fn keep(status_file: Option<&Path>, ports: &AgentPorts) -> anyhow::Result<
 }
 
 /// Returns the state of the rules, and true if they were missing and are loaded now.
-fn load_if_lost(ports: &AgentPorts) -> (DropRuleState, bool) {
+/// Reduces the ports to those whose rules this kernel can load.
+fn load_if_lost(ports: &mut AgentPorts) -> (DropRuleState, bool) {
     let loaded = netfilter::has_drop_rules(ports).and_then(|is_loaded| {
-        if is_loaded { Ok(false) } else { netfilter::load_drop_rules(ports).map(|()| true) }
+        if is_loaded {
+            return Ok(false);
+        }
+        *ports = netfilter::load_drop_rules(ports)?;
+        Ok(true)
     });
     match loaded {
         Ok(was_lost) => (DropRuleState::Loaded, was_lost),

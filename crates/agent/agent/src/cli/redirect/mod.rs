@@ -238,7 +238,7 @@ fn attached(
     // Load the drop rules last. In the opposite order, the rules would drop pods' packets until the programs are attached.
     let rules = match rules.map(netfilter::load_drop_rules) {
         None => String::new(),
-        Some(Ok(())) => "the drop rules are loaded\n".to_owned(),
+        Some(Ok(_)) => "the drop rules are loaded\n".to_owned(),
         // The programs work without the rules, and pods need the agent. The container `drop-rules` tries again, and `/readyz` says so.
         Some(Err(error)) => format!("the drop rules are not loaded: {error}. {WITHOUT_RULES}\n"),
     };
