@@ -194,6 +194,21 @@ fn who_listens_where_an_agent_died_is_sent_nobody_and_keeps_no_other_agent_away(
     assert_eq!(metric(&first, "seawall_redirect_targets_this_agent"), 1.0);
 }
 
+/// The filter of system calls ended an agent that opened an older pin before it removed it, at each start.
+#[test]
+#[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]
+fn an_agent_removes_an_older_layout_under_its_own_filter_and_is_ready_then() {
+    let mut node = Node::start(&["cart"]);
+    let older = node.attach_beside_older_layout();
+    let mut cart = node.pod("cart", "cart");
+    assert_eq!(cart.process.ask(&format!("ask connect {METADATA} 80")), "EPERM");
+    let agent = node.agent(FIRST);
+    assert!(!older.exists());
+    assert_eq!(metric(&agent, "seawall_redirect_targets_this_agent"), 1.0);
+    wait_until_true("the API server's word", || cart.fetch(TOKEN).starts_with("200 "));
+    node.check(&mut cart, "169.254.169.254");
+}
+
 /// It used to go on with maps that no program read any more, ready and asked by nobody.
 #[test]
 #[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]

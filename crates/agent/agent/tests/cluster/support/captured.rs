@@ -116,6 +116,15 @@ impl Node {
             .unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// Attaches again after the pins have become those of an older layout, as an upgrade to another layout finds them. Returns their folder.
+    pub(crate) fn attach_beside_older_layout(&self) -> PathBuf {
+        let own = self.groups.pins.directory();
+        let older = own.with_file_name("v0");
+        fs::rename(&own, &older).unwrap();
+        self.attach();
+        older
+    }
+
     /// As `seawall-agent redirect detach` does.
     pub(crate) fn detach(&self) {
         detach(&self.groups.pins).unwrap_or_else(|error| panic!("{error}"));
