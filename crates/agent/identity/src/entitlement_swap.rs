@@ -265,9 +265,9 @@ mod tests {
 
     fn world() -> PodFixture {
         let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
-        world.pod().replace_entitlements(
-            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
-        );
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(
+            RelatedAnnotations::of_object(Annotations::default()),
+        ));
         world
     }
 

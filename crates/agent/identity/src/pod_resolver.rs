@@ -33,7 +33,7 @@ pub struct PodResolver {
 
 #[derive(Debug)]
 enum ResolverMode {
-    Attestation(Arc<dyn Attestation>, Arc<PodRegistry>),
+    IdentifyPods(Arc<dyn Attestation>, Arc<PodRegistry>),
     /// Identifies no pods: all clients get the same responses.
     Anyone,
 }
@@ -102,7 +102,7 @@ impl PodResolver {
         roster: Arc<PodRegistry>,
         probe: SelfProbeSourceAddress,
     ) -> Self {
-        Self { way: ResolverMode::Attestation(by, roster), probe }
+        Self { way: ResolverMode::IdentifyPods(by, roster), probe }
     }
 
     /// Creates a resolver for the `anyone` strategy: the agent serves every address. With this strategy, the configuration
@@ -113,7 +113,7 @@ impl PodResolver {
 
     /// Returns all known pods, sorted by their addresses.
     pub fn pods(&self) -> Vec<Arc<PodEntry>> {
-        let ResolverMode::Attestation(by, roster) = &self.way else { return Vec::new() };
+        let ResolverMode::IdentifyPods(by, roster) = &self.way else { return Vec::new() };
         let mut pods = roster.pods();
         pods.sort_by(|a, b| by.addresses(&a.attested_addresses).cmp(by.addresses(&b.attested_addresses)));
         pods
@@ -121,7 +121,7 @@ impl PodResolver {
 
     /// Returns a pod's addresses, for display.
     pub fn pod_addresses<'p>(&self, pod: &'p PodEntry) -> &'p [IpAddr] {
-        let ResolverMode::Attestation(by, _) = &self.way else { return &[] };
+        let ResolverMode::IdentifyPods(by, _) = &self.way else { return &[] };
         by.addresses(&pod.attested_addresses)
     }
 
@@ -138,7 +138,7 @@ impl PodResolver {
     /// Returns the pod with this UID, if the pod's attested addresses cover this connection. The function checks this because
     /// the registry can be slightly older than the view of pods from which attestation took the UID.
     fn find(&self, uid: &PodUid, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
-        let ResolverMode::Attestation(by, roster) = &self.way else { return None };
+        let ResolverMode::IdentifyPods(by, roster) = &self.way else { return None };
         let caller = roster.find(uid)?;
         by.covers(&caller.attested_addresses, ends).then_some(caller)
     }
@@ -154,7 +154,7 @@ impl ClientResolver<PodEntry> for PodResolver {
         if self.probe.load().as_deref() == Some(&SocketAddr::new(peer.ip().to_canonical(), peer.port())) {
             return PodOrUnknownClient::OwnReadinessRequest;
         }
-        let ResolverMode::Attestation(by, _) = &self.way else { return PodOrUnknownClient::Anyone };
+        let ResolverMode::IdentifyPods(by, _) = &self.way else { return PodOrUnknownClient::Anyone };
         match by.verdict(ends) {
             AttestationVerdict::Pod(uid) => {
                 let pod = self.find(&uid, ends);
@@ -169,7 +169,7 @@ impl ClientResolver<PodEntry> for PodResolver {
     /// Returns the pod that probably opened the connection. Use the result to divide capacity among pods, never to give
     /// credentials.
     fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
-        let ResolverMode::Attestation(by, _) = &self.way else { return None };
+        let ResolverMode::IdentifyPods(by, _) = &self.way else { return None };
         self.find(&by.guess(ends).ok()?, ends)
     }
 
@@ -181,7 +181,7 @@ impl ClientResolver<PodEntry> for PodResolver {
         cloud: CloudName,
     ) -> AttestFuture<'a, Option<Arc<PodEntry>>> {
         Box::pin(async move {
-            let ResolverMode::Attestation(by, _) = &self.way else { return std::future::pending().await };
+            let ResolverMode::IdentifyPods(by, _) = &self.way else { return std::future::pending().await };
             let uid = by.attest(ends).await.ok()?;
             self.find_decided(&uid, &ends, cloud).inspect(|pod| by.discard_evidence(&pod.pod.uid, &ends))
         })
@@ -195,7 +195,7 @@ impl ClientResolver<PodEntry> for PodResolver {
         cloud: CloudName,
     ) -> AttestFuture<'a, Arc<PodEntry>> {
         Box::pin(async move {
-            let ResolverMode::Attestation(by, roster) = &self.way else {
+            let ResolverMode::IdentifyPods(by, roster) = &self.way else {
                 return std::future::pending().await;
             };
             let mut versions = roster.subscribe_versions();
@@ -220,7 +220,7 @@ impl ClientResolver<PodEntry> for PodResolver {
 
     /// Explains why the agent refuses a request at this cloud.
     fn explain_refusal(&self, ends: &ConnectionEnds<'_>, cloud: CloudName) -> Refusal {
-        let ResolverMode::Attestation(by, _) = &self.way else { return UNKNOWN_CLIENT };
+        let ResolverMode::IdentifyPods(by, _) = &self.way else { return UNKNOWN_CLIENT };
         let find = |uid: PodUid| self.find_decided(&uid, ends, cloud).ok_or(RejectionReason::UnknownPod);
         let named = by.guess(ends).and_then(find);
         refusal(named.err().unwrap_or(RejectionReason::StaleView))
@@ -336,9 +336,9 @@ mod tests {
         let mut settled = Box::pin(callers.wait_for_pod(ends(), CloudName::Google));
         let mut context = Context::from_waker(Waker::noop());
         assert!(settled.as_mut().poll(&mut context).is_pending());
-        world.pod().replace_entitlements(
-            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
-        );
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(
+            RelatedAnnotations::of_object(Annotations::default()),
+        ));
         publish();
         assert!(settled.as_mut().poll(&mut context).is_ready());
     }

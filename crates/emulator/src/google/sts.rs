@@ -61,7 +61,7 @@ pub(super) enum GoogleStsRefusal {
     #[error("the token's issuer is not the provider's issuer")]
     Issuer,
     #[error("the provider allows none of the token's audiences")]
-    Audience,
+    TokenAudienceNotAllowed,
     #[error("the token's subject is longer than {SUBJECT_LIMIT} bytes")]
     SubjectLength,
     #[error(transparent)]
@@ -76,7 +76,9 @@ impl GoogleStsRefusal {
             Self::RequestedType | Self::SubjectType => "invalid_request",
             Self::GrantType => "unsupported_grant_type",
             Self::UnknownProvider => "invalid_target",
-            Self::Issuer | Self::Audience | Self::SubjectLength | Self::Token(_) => "invalid_grant",
+            Self::Issuer | Self::TokenAudienceNotAllowed | Self::SubjectLength | Self::Token(_) => {
+                "invalid_grant"
+            }
         }
     }
 
@@ -113,7 +115,7 @@ impl WorkloadIdentityProvider {
         }
         claims.check_times(now)?;
         if !claims.audiences.iter().any(|audience| self.accepts(audience)) {
-            return Err(GoogleStsRefusal::Audience);
+            return Err(GoogleStsRefusal::TokenAudienceNotAllowed);
         }
         if claims.subject.len() > SUBJECT_LIMIT {
             return Err(GoogleStsRefusal::SubjectLength);

@@ -17,12 +17,12 @@ use seawall_http::path::PathCharset;
 use seawall_http::{Refusal, RequestHead, ResponseContext};
 use seawall_protocols::aws::imds::{NO_TOKEN, check_role, method_keeps_alive, respond};
 use seawall_protocols::aws::{
-    DocumentFormat, Imds, ImdsQuery, ImdsRequest, ImdsResource, Iso8601Time, PATH_CHARSET, RoleName,
+    DocumentFormat, Imds, ImdsQuery, ImdsRequest, ImdsResource, Iso8601Time, REQUEST_PATH_CHARSET, RoleName,
     TokenClient, TokenRequirement, TokenRules, TokenSubject, TtlLimit, UnixTime, imds,
 };
 use seawall_server::handler::{MetadataDialect, RequestContext};
 use seawall_server::repeated_request_cache::ReplayableQuery;
-use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
+use seawall_server::response::{CompletedDeferredResponse, DeferredResponse, WriteContext, WriteOutcome};
 use seawall_server::route;
 use seawall_server::route::MetadataRoute;
 
@@ -138,7 +138,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
     }
 
     fn path_charset(&self) -> &'static PathCharset {
-        &PATH_CHARSET
+        &REQUEST_PATH_CHARSET
     }
 
     fn serves_path(&self, path: &str) -> bool {
@@ -436,7 +436,7 @@ fn later(
     PodHandlerOutcome::Deferred(DeferredResponse::new(route, false, async move {
         let came =
             awaited_credentials::await_lease(&pod, deadline).await.and_then(|(own, lease)| then(&own, lease));
-        Box::new(came.unwrap_or_else(AwaitedImdsResponse::Refused)) as Box<dyn ReadyResponse>
+        Box::new(came.unwrap_or_else(AwaitedImdsResponse::Refused)) as Box<dyn CompletedDeferredResponse>
     }))
 }
 
@@ -455,7 +455,7 @@ const ENDING: Refusal = Refusal::new(
     "AWS is not available right now, and the cached credentials are about to expire; try again shortly.",
 );
 
-impl ReadyResponse for AwaitedImdsResponse {
+impl CompletedDeferredResponse for AwaitedImdsResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         let refusal = match *self {
             Self::RoleListing(lease, _) if lease.remaining(writing.now) < response::MIN_LISTED_LIFETIME => {
@@ -557,9 +557,9 @@ mod tests {
         let shown = token(&world).await;
         let (answer, _) = world.send_with_header("GET", LISTING, &shown).await;
         assert!(answer.is_empty(), "not yet: {answer}");
-        world.pod().replace_entitlements(
-            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
-        );
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(
+            RelatedAnnotations::of_object(Annotations::default()),
+        ));
         let (answer, at_once) = world.send_with_header("GET", LISTING, &shown).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 404 ") && answer.contains("no_role"), "{answer}");
         let (fact, _) = world.send_with_header("GET", "/latest/meta-data/placement/region", &shown).await;
@@ -607,9 +607,9 @@ mod tests {
         };
         let (answer, _) = world.send_with_header("GET", LISTING, "A: b").await;
         assert_eq!((answer.as_str(), counted().as_str()), ("", "0"));
-        world.pod().replace_entitlements(
-            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
-        );
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(
+            RelatedAnnotations::of_object(Annotations::default()),
+        ));
         let (answer, _) = world.send_with_header("GET", LISTING, "A: b").await;
         assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
         assert_eq!(counted(), "1");

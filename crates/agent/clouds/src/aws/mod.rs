@@ -2,7 +2,7 @@
 //!
 //! A pod has one identity at both endpoints: the metadata service (`imds_handler`) and the containers' endpoint
 //! (`container_handler`). A client can switch between the endpoints, so both endpoints give the pod the same credentials from one
-//! lease. `policy` decides the role, and `role_chain` decides how the agent assumes the role.
+//! lease. `policy` decides the role, and `role_access_builder` decides how the agent assumes the role.
 
 mod awaited_credentials;
 mod config;
@@ -18,7 +18,7 @@ mod prefetch;
 mod presented_pod_token;
 mod refusals;
 mod response;
-mod role_chain;
+mod role_access_builder;
 mod routes;
 mod sdk_refresh_times;
 mod session_token_keys;
@@ -53,7 +53,7 @@ use imds_handler::{ImdsDialect, ImdsService};
 use passthrough::ImdsPassthrough;
 use policy::{AllowedRole, RoleDenial, RolePolicy};
 use prefetch::AwsPrefetchJob;
-use role_chain::RoleAccessBuilder;
+use role_access_builder::RoleAccessBuilder;
 use session_token_keys::TokenKeyStore;
 
 pub(crate) use config::{AwsConfig, RELOADABLE_KEYS};
@@ -116,7 +116,7 @@ impl AwsConfig {
             self.role_session.ca_file.as_deref().map(read_named_file).transpose().context("aws.caFile")?;
         let asks = AwsExchangeConfig {
             extra_roots: more_roots,
-            ..role_chain::exchange_config(&self.role_session, &self.imds.upstream_url)
+            ..role_access_builder::exchange_config(&self.role_session, &self.imds.upstream_url)
         };
         let exchange = || Ok::<_, anyhow::Error>(Arc::new(AwsExchange::new(asks.clone(), clock.clone())?));
         let broker = match before {

@@ -17,7 +17,7 @@ use seawall_core::{Clock, Gcra, Moment, Secret};
 use seawall_http::Refusal;
 use seawall_protocols::aws::imds::respond;
 use seawall_server::connection_client::ClientId;
-use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
+use seawall_server::response::{CompletedDeferredResponse, DeferredResponse, WriteContext, WriteOutcome};
 use seawall_server::upstream::{Forwarder, TIMED_OUT, UpstreamRequest, UpstreamResponse};
 use tokio::sync::Mutex;
 
@@ -123,7 +123,8 @@ impl ImdsPassthrough {
         let (client, path, patience) = (errand.client_id, errand.path.to_owned(), errand.timeout);
         Ok(DeferredResponse::new(&routes::FORWARD, false, async move {
             let answer = tokio::time::timeout(patience, way.answer(client, &path, patience));
-            Box::new(PassthroughResponse(answer.await.unwrap_or(Err(TIMED_OUT)))) as Box<dyn ReadyResponse>
+            Box::new(PassthroughResponse(answer.await.unwrap_or(Err(TIMED_OUT))))
+                as Box<dyn CompletedDeferredResponse>
         }))
     }
 
@@ -246,7 +247,7 @@ fn life(headers: &HeaderMap) -> Duration {
 #[derive(Debug)]
 struct PassthroughResponse(Result<UpstreamResponse, Refusal>);
 
-impl ReadyResponse for PassthroughResponse {
+impl CompletedDeferredResponse for PassthroughResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         // The answers of allowed paths are short. An answer with a `remaining_body` does not fit into the forwarder's window of 8
         // KiB.
@@ -339,9 +340,9 @@ mod tests {
 
     /// Gives the fixture's pod new entitlements, like those of a pod that has sent no request yet.
     fn another_pod(world: &PodFixture) {
-        world.pod().replace_entitlements(
-            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
-        );
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(
+            RelatedAnnotations::of_object(Annotations::default()),
+        ));
     }
 
     /// Sends `times` requests, and returns the status and the refusal code of each answer.
@@ -389,7 +390,7 @@ mod tests {
         assert_eq!(count(&read(&world, 200).await, 200, ""), 10);
         // The agent decides the entitlements again, as after a change of the pod's annotations.
         let facts = PodAnnotations {
-            pod: Annotations::default(),
+            own_annotations: Annotations::default(),
             service_account: RelatedAnnotations::of_object(Annotations::default()),
             namespace: RelatedAnnotations::NotRead,
         };

@@ -26,7 +26,7 @@ use seawall_server::upstream::long_poll_limit::LongPollPermit;
 use super::entitlement::{FederatedPod, GoogleEntitlement};
 use super::long_polls::{FormattedCredentialRequest, LongPollAnswerer};
 use super::passthrough::GooglePassthrough;
-use super::{long_polls, response, routes};
+use super::{long_polls, request_kind_labels, response};
 use crate::entitlements::EntitlementState;
 use crate::kubernetes_events;
 use crate::pod::{PodEntry, PodHandlerOutcome, PodOrUnknownClient};
@@ -270,7 +270,7 @@ impl GoogleDialect {
             )));
         }
         let status = self.write_text(text, asked.response_context, out);
-        Ok(PodHandlerOutcome::Answered { route: &routes::METADATA, status })
+        Ok(PodHandlerOutcome::Answered { route: &request_kind_labels::METADATA, status })
     }
 
     /// Writes a text or a redirect and returns its status.
@@ -338,7 +338,7 @@ fn lend(
         }
         CredentialRequestRef::IdToken { .. } => response::write_id_token(out, frame, &lease),
     }
-    Some(routes::route_of_request(wanted.credential_request))
+    Some(request_kind_labels::route_of_request(wanted.credential_request))
 }
 
 /// A recorded credential request. The replay cache uses the record to answer when the same bytes arrive again.

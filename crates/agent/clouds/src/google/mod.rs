@@ -11,8 +11,8 @@ mod metadata_trees;
 mod passthrough;
 mod prefetch;
 mod refusals;
+mod request_kind_labels;
 mod response;
-mod routes;
 mod sdk_refresh_times;
 
 use std::collections::HashSet;
@@ -50,7 +50,7 @@ use prefetch::GooglePrefetchJob;
 
 pub(super) use account_policy::IDENTITY_FILE_ANNOTATION_KEYS;
 pub(crate) use config::{GoogleConfig, RELOADABLE_KEYS};
-pub(super) use routes::ALL as ROUTES;
+pub(super) use request_kind_labels::ALL as ROUTES;
 pub(super) use sdk_refresh_times::ALL as CLIENTS;
 
 /// The readiness request. Like a library, it requests the project ID, which is not secret.

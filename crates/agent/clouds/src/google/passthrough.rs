@@ -13,10 +13,10 @@ use http::Method;
 use seawall_http::{Refusal, RequestHead, ResponseContext, ResponseFraming};
 use seawall_protocols::google::{self, MetadataServerKind};
 use seawall_server::connection_client::UpstreamChargedClient;
-use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
+use seawall_server::response::{CompletedDeferredResponse, DeferredResponse, WriteContext, WriteOutcome};
 use seawall_server::upstream::{Forwarder, UpstreamRequest, UpstreamResponse};
 
-use super::routes;
+use super::request_kind_labels;
 
 /// The filter and the forwarder behind it.
 #[derive(Debug)]
@@ -58,8 +58,9 @@ impl GooglePassthrough {
         };
         let (is_poll, answer) = self.forwarder.forward(shares, &forward)?;
         let server = self.server;
-        Ok(DeferredResponse::new(&routes::FORWARD, is_poll, async move {
-            Box::new(PassthroughResponse { server, answer: answer.await }) as Box<dyn ReadyResponse>
+        Ok(DeferredResponse::new(&request_kind_labels::FORWARD, is_poll, async move {
+            Box::new(PassthroughResponse { server, answer: answer.await })
+                as Box<dyn CompletedDeferredResponse>
         }))
     }
 }
@@ -71,7 +72,7 @@ struct PassthroughResponse {
     answer: Result<UpstreamResponse, Refusal>,
 }
 
-impl ReadyResponse for PassthroughResponse {
+impl CompletedDeferredResponse for PassthroughResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         match self.answer {
             Ok(answer) => passed_on(self.server, answer, writing.response_context, out),

@@ -335,7 +335,7 @@ impl PodIndex {
             uses_host_network: pod.spec.host_network,
             is_terminating: pod.metadata.deletion_timestamp.is_some(),
             annotations: PodAnnotations {
-                pod: pod_annotations(pod, old.as_deref()),
+                own_annotations: pod_annotations(pod, old.as_deref()),
                 service_account: of_account,
                 namespace: of_namespace,
             },
@@ -522,7 +522,7 @@ impl Entry {
 /// copies no annotations.
 fn pod_annotations(pod: &PodObject, old: Option<&PodRecord>) -> Annotations {
     let new = &pod.metadata.annotations;
-    old.map(|old| &old.annotations.pod).filter(|old| *old == new).unwrap_or(new).clone()
+    old.map(|old| &old.annotations.own_annotations).filter(|old| *old == new).unwrap_or(new).clone()
 }
 
 /// True if no container of the pod will run again (Kubernetes API reference, PodPhase).

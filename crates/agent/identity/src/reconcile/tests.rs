@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use seawall_clouds::testing::{BOTH_CLOUDS_BROKERED_CONFIG, PodFixture};
 use seawall_cluster::testing::ManualCluster;
 use seawall_core::ServiceAccount;
-use seawall_core::annotations::{AnnotationValue, Annotations};
+use seawall_core::annotations::{Annotations, LengthCheckedAnnotation};
 use seawall_core::attestation::ConnectionEnds;
 use seawall_core::cloud::CloudName;
 use seawall_server::connection_client::ClientResolver;
@@ -190,7 +190,9 @@ async fn an_annotation_that_changes_while_a_swap_waits_counts_at_its_end() {
         let threads = world.swap(&BOTH_CLOUDS_BROKERED_CONFIG.replace("zone: z", "zone: y")).await;
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let annotations: Annotations =
-            [("iam.gke.io/gcp-service-account", AnnotationValue::from(&*account))].into_iter().collect();
+            [("iam.gke.io/gcp-service-account", LengthCheckedAnnotation::from(&*account))]
+                .into_iter()
+                .collect();
         world.cluster.publish_annotations(service_account, annotations);
         world.settle().await;
         assert_eq!(world.google("cart"), "pending");

@@ -34,7 +34,7 @@ use seawall_http::path::PathCharset;
 
 /// The characters that AWS's paths may contain. They are the characters of [`PLAIN_CHARSET`](seawall_http::path::PLAIN_CHARSET)
 /// and the characters of role names (IAM user guide, "IAM and AWS STS quotas").
-pub static PATH_CHARSET: PathCharset = PathCharset::with_extra(b"+=,");
+pub static REQUEST_PATH_CHARSET: PathCharset = PathCharset::with_extra(b"+=,");
 
 /// The refusal for a path that does not exist or that pods are not allowed to read.
 ///

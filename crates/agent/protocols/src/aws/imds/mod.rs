@@ -25,7 +25,7 @@ use super::node_metadata::{InstanceMetadata, InstanceMetadataByPath};
 use super::role::is_role_name;
 use super::session_token::{GrantedToken, MAX_TTL, TokenClient, TokenSigningKeys, TtlLimit};
 use super::time::UnixTime;
-use super::{NOT_FOUND, PATH_CHARSET, header_checks};
+use super::{NOT_FOUND, REQUEST_PATH_CHARSET, header_checks};
 use crate::request_head_rules::require_no_body;
 use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath};
@@ -222,7 +222,7 @@ impl Imds {
         }
         require_no_body(head)?;
         header_checks::require_not_proxied(head)?;
-        let path = path::canonicalise_target_with(head.target, &PATH_CHARSET)?.path;
+        let path = path::canonicalise_target_with(head.target, &REQUEST_PATH_CHARSET)?.path;
         if is_put {
             return grant(head, &path, sessions, visitor, now).map(ImdsRequest::Token);
         }
