@@ -82,6 +82,14 @@ const HOST_NETWORK: Refusal = Refusal::new(
     "This request comes from the node's own network, where pods share one address, so the agent cannot identify the pod.",
 );
 
+/// The status is 403, because a static pod never gets a ServiceAccount, so no retry can succeed.
+const STATIC_POD: Refusal = Refusal::new(
+    403,
+    "static_pod",
+    "This is a static pod: the kubelet runs it from a file, so it has no ServiceAccount and no identity in the cluster. A static pod on the \
+     node's network reaches the real metadata server if hostNetworkPods is node.",
+);
+
 /// Returns the refusal for a client that is unidentified for this reason.
 fn refusal(reason: RejectionReason) -> Refusal {
     match reason {
@@ -90,6 +98,7 @@ fn refusal(reason: RejectionReason) -> Refusal {
         RejectionReason::UnknownPod => UNKNOWN_POD,
         RejectionReason::PodsNotSynced => PODS_NOT_SYNCED,
         RejectionReason::Ambiguous => AMBIGUOUS,
+        RejectionReason::NoServiceAccount => STATIC_POD,
         RejectionReason::StaleView => POD_VIEW_STALE,
         RejectionReason::NoConnectionRecord => NO_CONNECTION_RECORD,
     }
@@ -303,6 +312,7 @@ mod tests {
         for (reason, code, status) in [
             (RejectionReason::UnknownAddress, "unknown_client", 403),
             (RejectionReason::HostNetwork, "host_network", 403),
+            (RejectionReason::NoServiceAccount, "static_pod", 403),
             (RejectionReason::UnknownPod, "unknown_pod", 503),
             (RejectionReason::PodsNotSynced, "pods_not_synced", 503),
             (RejectionReason::Ambiguous, "ambiguous_address", 503),

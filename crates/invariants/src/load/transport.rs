@@ -248,7 +248,7 @@ impl Stage {
         match &news.kind {
             HarnessEventKind::Sent => assert!(!std::mem::replace(&mut hit.sent, true)),
             HarnessEventKind::LastRequestByte => {
-                assert!(hit.sent && !std::mem::replace(&mut hit.wrote, true))
+                assert!(hit.sent && !std::mem::replace(&mut hit.wrote, true));
             }
             HarnessEventKind::FirstResponseByte => {
                 assert!(hit.sent && !std::mem::replace(&mut hit.head, true));

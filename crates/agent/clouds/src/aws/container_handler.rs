@@ -99,6 +99,14 @@ fn probed(frame: &ResponseContext<'_>, out: &mut Vec<u8>) -> PodHandlerOutcome {
     PodHandlerOutcome::Answered { route: &route::PROBE, status: 200 }
 }
 
+/// The refusal for a pod in `realServer`. The real metadata server has no endpoint of this kind.
+const REAL_SERVER: Refusal = Refusal::new(
+    403,
+    "real_server",
+    "This pod's ServiceAccount is in realServer, so it has the node's credentials, which the metadata service at 169.254.169.254 \
+     serves. This endpoint has none for it.",
+);
+
 impl ContainerCredentialsDialect {
     pub(super) fn new(endpoint: ContainerCredentialsEndpoint, audience: Arc<str>, clock: Clock) -> Self {
         Self { endpoint, audience, clock }
@@ -117,6 +125,7 @@ impl ContainerCredentialsDialect {
         match pod.entitlements().aws() {
             EntitlementState::Decided(own) => Ok(self.lend(pod, own.role()?, token_ends, asked, out)),
             EntitlementState::Pending => Ok(PodHandlerOutcome::AwaitIdentity),
+            EntitlementState::RealServer => Err(REAL_SERVER),
             EntitlementState::CloudDisabled => Err(ANYONE),
         }
     }

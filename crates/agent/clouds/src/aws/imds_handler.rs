@@ -171,8 +171,9 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
                         TokenClient::with_known_pod(TokenSubject::from_pod_uid(&pod.pod.uid), asked.peer_ip);
                     self.of_nobody(visitor, Err(PodHandlerOutcome::AwaitIdentity), asked, out)
                 }
-                // This case does not occur, because no listener speaks a dialect of a disabled cloud.
-                EntitlementState::CloudDisabled => Err(ANYONE),
+                // These cases do not occur: `RealServerDialect` answers pods in `realServer`, and no listener speaks a dialect
+                // of a disabled cloud.
+                EntitlementState::RealServer | EntitlementState::CloudDisabled => Err(ANYONE),
             },
             // Wait for the attestation before issuing a token, because a token for an attested pod is valid for hours. A token
             // for an address is valid only for minutes. The wait is too short for a client to notice.

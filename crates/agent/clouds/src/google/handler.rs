@@ -38,8 +38,7 @@ pub(super) struct GoogleDialect {
     detection: DetectionResponder,
     serves: GoogleDialectMode,
     waits: LongPollAnswerer,
-    /// Forwards requests to the real metadata server: in `conceal` mode the requests of every client, otherwise the requests of
-    /// pods with a ServiceAccount in `passthroughServiceAccounts`.
+    /// Forwards the requests of every client to the real metadata server in `conceal` mode.
     passthrough: GooglePassthrough,
 }
 
@@ -174,8 +173,9 @@ impl GoogleDialect {
                 self.bare(pod, tree, *why, asked, out)
             }
             EntitlementState::Pending => Ok(self.not_yet(asked, out)),
-            // This case does not occur, because no listener speaks a dialect of a disabled cloud.
-            EntitlementState::CloudDisabled => Err(ANYONE),
+            // These cases do not occur: `RealServerDialect` answers pods in `realServer`, and no listener speaks a dialect of a
+            // disabled cloud.
+            EntitlementState::RealServer | EntitlementState::CloudDisabled => Err(ANYONE),
         }
     }
 

@@ -125,9 +125,9 @@ fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<Credential
             GoogleEntitlement::Federated(FederatedPod { metadata_tree: tree, .. })
             | GoogleEntitlement::Refused(tree, _),
         ) => Some(tree.reread_text(look).map(CredentialFreeBody::into_owned)),
-        EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::CloudDisabled => {
-            Some(Err(NO_MORE))
-        }
+        EntitlementState::Decided(GoogleEntitlement::Passthrough)
+        | EntitlementState::RealServer
+        | EntitlementState::CloudDisabled => Some(Err(NO_MORE)),
         EntitlementState::Pending => None,
     }
 }
@@ -172,6 +172,7 @@ fn federated(pod: &PodEntry) -> Result<FederatedPod, Refusal> {
         EntitlementState::Decided(GoogleEntitlement::Federated(own)) => Ok(own.clone()),
         EntitlementState::Decided(GoogleEntitlement::Passthrough | GoogleEntitlement::Refused(..))
         | EntitlementState::Pending
+        | EntitlementState::RealServer
         | EntitlementState::CloudDisabled => Err(NO_MORE),
     }
 }
@@ -200,10 +201,15 @@ pub(super) fn cancel_on_revocation(
 async fn no_more_let_through(pod: &PodEntry) {
     loop {
         let change = pod.next_entitlements_change();
-        match pod.entitlements().google() {
-            EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::Pending => {}
-            EntitlementState::Decided(GoogleEntitlement::Federated(_) | GoogleEntitlement::Refused(..))
-            | EntitlementState::CloudDisabled => return,
+        let entitlements = pod.entitlements();
+        let is_passed_on = entitlements.use_real_server()
+            || matches!(
+                entitlements.google(),
+                EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::Pending
+            );
+        drop(entitlements);
+        if !is_passed_on {
+            return;
         }
         change.await;
     }

@@ -105,10 +105,12 @@ impl PodRecord {
 /// The reason why a lookup by address finds no pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodLookupError {
-    /// No live pod of this node has the address, or the pod has no identity. A later snapshot can contain a pod with the
-    /// address.
+    /// No live pod of this node has the address. A later snapshot can contain a pod with the address.
     #[error("no pod of this node has this address")]
     Absent,
+    /// Only one pod claims the address, and it has no ServiceAccount. Only static pods have none.
+    #[error("the pod at this address is a static pod, which has no ServiceAccount")]
+    NoServiceAccount,
     /// More than one live pod may have the address.
     #[error("more than one pod of this node may have this address")]
     Ambiguous,
@@ -156,7 +158,8 @@ impl PodSnapshot {
         match self.claim(address) {
             Some(Claim::One(record)) => Ok(record),
             Some(Claim::MaybeReassigned(_) | Claim::Many) => Err(PodLookupError::Ambiguous),
-            Some(Claim::PodWithoutIdentity) | None => Err(PodLookupError::Absent),
+            Some(Claim::PodWithoutIdentity) => Err(PodLookupError::NoServiceAccount),
+            None => Err(PodLookupError::Absent),
         }
     }
 

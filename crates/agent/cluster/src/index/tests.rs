@@ -178,7 +178,8 @@ impl Model {
                 Err(PodLookupError::Ambiguous)
             }
             [one] if one.account.is_some() => Ok(format!("uid-{}", one.uid)),
-            [] | [_] => Err(PodLookupError::Absent),
+            [] => Err(PodLookupError::Absent),
+            [_] => Err(PodLookupError::NoServiceAccount),
             _ => Err(PodLookupError::Ambiguous),
         }
     }
