@@ -382,7 +382,7 @@ impl AgentContext {
         ThreadWatch::new(&self.clock, metrics.len(), capacity, hangs)
     }
 
-    /// Starts a task that monitors the redirect until shutdown begins.
+    /// Starts the tasks that monitor the redirect and tell its programs the trusted proxies, until shutdown begins.
     fn watch_capture(
         &self,
         control: &Runtime,
@@ -390,6 +390,10 @@ impl AgentContext {
         stop: &StopSignal,
     ) -> Option<Arc<RedirectHandle>> {
         let capture = self.capture.clone()?;
+        if let Some(cluster) = &self.identity.cluster_client {
+            let (watched, pods, stop) = (capture.clone(), cluster.pods(), stop.clone());
+            control.spawn(async move { watched.publish_trusted_proxies(pods, stop).await });
+        }
         let (watched, stopper, stop) = (capture.clone(), stopper.clone(), stop.clone());
         control.spawn(async move { watched.monitor_attachment(stopper, stop).await });
         Some(capture)

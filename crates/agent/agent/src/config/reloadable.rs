@@ -28,6 +28,7 @@ const OF_THE_PROCESS: &[&str] = &[
     "identity.redirect.kubepodsCgroup",
     "identity.startupTaint",
     "identity.strategy",
+    "identity.trustedProxies",
     "limits.connections",
     "limits.longPolls",
     "limits.upstreamRequests",
