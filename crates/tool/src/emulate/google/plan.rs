@@ -46,8 +46,8 @@ impl GoogleEmulatorPlan {
         );
         let provider = args.trust.provider.clone().unwrap_or_else(|| provider_of(&machine));
         anyhow::ensure!(
-            provider.starts_with("//"),
-            "--provider {provider}: expected a name that begins with //"
+            provider.starts_with("//") || provider.starts_with("identitynamespace:"),
+            "--provider {provider}: expected a name that begins with // or identitynamespace:"
         );
         let audiences = args.trust.audiences_or_default(&provider);
         let (keys, pods) = match &args.demo.demo_pods {
