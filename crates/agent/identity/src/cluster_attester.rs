@@ -61,6 +61,7 @@ impl crate::attestation::PodsByAddress for AttesterPodView {
         let named = snapshot.pod_at(address).map(|record| record.pod.uid.clone());
         named.map_err(|none| match none {
             seawall_cluster::PodLookupError::Ambiguous => AddressLookupError::Ambiguous,
+            seawall_cluster::PodLookupError::NoServiceAccount => AddressLookupError::NoServiceAccount,
             seawall_cluster::PodLookupError::Absent if snapshot.has_complete_pod_list() => {
                 AddressLookupError::Absent
             }

@@ -176,7 +176,7 @@ impl ClusterIdentityConfig {
             table.node_of_key("kubeconfig").text("the path of a kubeconfig", |t| resolve_path(t, base));
         let startup_taint =
             table.node_of_key("startupTaint").text("a taint's key such as seawall.dev/not-ready", taint_key);
-        table.reject_moved("passthrough", "this key is now google.passthroughServiceAccounts");
+        table.reject_moved("passthrough", "this list is now realServer, at the top of the file");
         let pod_token_lifetime = lifetime.unwrap_or(Duration::from_secs(3600));
         node.map(|node_name| Self { node_name, kubeconfig, pod_token_lifetime, startup_taint })
     }

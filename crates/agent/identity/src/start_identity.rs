@@ -321,7 +321,7 @@ impl RunningIdentityStrategy {
 
     /// Returns the state of each cloud's floor, which is the least remaining lifetime of the cloud's credentials. The flag is
     /// true if `identity.podTokenLifetime` is long enough to keep the credentials above the floor.
-    pub fn cloud_floor_states(&self) -> Vec<(LifetimeFloorState, bool)> {
+    pub fn credential_lifetime_floor_states(&self) -> Vec<(LifetimeFloorState, bool)> {
         let can_be_kept =
             |state: &LifetimeFloorState| match (self.pod_token_lifetime, state.token_bound_floor) {
                 (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
@@ -348,7 +348,7 @@ impl RunningIdentityStrategy {
                 floor.min_remaining.as_secs()
             ))
         };
-        self.cloud_floor_states().into_iter().filter_map(remark).collect()
+        self.credential_lifetime_floor_states().into_iter().filter_map(remark).collect()
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) enum GoogleStsRefusal {
     #[error("the token's issuer is not the provider's issuer")]
     Issuer,
     #[error("the provider allows none of the token's audiences")]
-    Audience,
+    TokenAudienceNotAllowed,
     #[error("the token's subject is longer than {SUBJECT_LIMIT} bytes")]
     SubjectLength,
     #[error(transparent)]
@@ -78,7 +78,9 @@ impl GoogleStsRefusal {
             Self::RequestedType | Self::SubjectType => "invalid_request",
             Self::GrantType => "unsupported_grant_type",
             Self::NotIdentityNamespace | Self::UnknownProvider => "invalid_target",
-            Self::Issuer | Self::Audience | Self::SubjectLength | Self::Token(_) => "invalid_grant",
+            Self::Issuer | Self::TokenAudienceNotAllowed | Self::SubjectLength | Self::Token(_) => {
+                "invalid_grant"
+            }
         }
     }
 
@@ -140,7 +142,7 @@ impl WorkloadIdentityProvider {
         }
         claims.check_times(now)?;
         if !claims.audiences.iter().any(|audience| self.accepts(audience)) {
-            return Err(GoogleStsRefusal::Audience);
+            return Err(GoogleStsRefusal::TokenAudienceNotAllowed);
         }
         if claims.subject.len() > SUBJECT_LIMIT {
             return Err(GoogleStsRefusal::SubjectLength);

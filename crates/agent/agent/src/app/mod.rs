@@ -82,7 +82,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let clock = Clock::system();
     let (room, memory) = client_caps(config, &clock)?;
     let addresses: Vec<_> = config.listen.iter().map(ListenConfig::listen_address).collect();
-    let listeners = listen::bind(&addresses, threads, room.shards_per_address)?;
+    let listeners = listen::bind(&addresses, threads, room.listening_sockets_per_address)?;
     let control = control_runtime()?;
     // Install the handlers before the agent reports that it serves. Without the handlers, an early signal would kill the agent.
     // With the handlers, the signal starts a drain.
@@ -615,7 +615,7 @@ impl AgentDialectSettings {
 fn bounds(threads: usize, room: &ClientCaps) -> ThreadLimits {
     ThreadLimits {
         max_process_connections: room.connections,
-        guest_connections: room.guest_connections,
+        max_guests_in_process: room.guest_connections,
         threads,
         buffered_bytes: room.buffered_bytes / threads,
         cores: room.cpu_quota_cores,

@@ -43,6 +43,7 @@ const RELOADED: &[&str] = &[
     "limits.idleTimeout",
     "limits.longPollsPerPod",
     "logLevel",
+    "realServer",
 ];
 
 /// True if a change of this key takes effect without a restart.
@@ -225,8 +226,7 @@ mod tests {
     #[test]
     fn what_needs_a_restart_is_named_and_the_rest_is_not() {
         assert!(needing(LEAST, LEAST).is_empty());
-        let policy = LEAST.replace("conceal", "conceal, passthroughServiceAccounts: [a/b]")
-            + "logLevel: warn\nlimits: { idleTimeout: 5s }\n";
+        let policy = LEAST.to_owned() + "realServer: [a/b]\nlogLevel: warn\nlimits: { idleTimeout: 5s }\n";
         assert!(needing(LEAST, &policy).is_empty());
         let process = LEAST.replace("n1", "n1, podTokenLifetime: 2h")
             + "admin: \"127.0.0.1:1\"\nthreads: 2\nlogLevel: warn\n";

@@ -59,7 +59,7 @@ fn keys_of_the_old_shape_are_refused_with_the_new_key_in_a_sentence() {
         "federate: found",
         "the keys below this key are now directly in the section google",
         "identity.passthrough: found",
-        "this key is now google.passthroughServiceAccounts",
+        "this list is now realServer, at the top of the file",
     ] {
         assert!(complaint.contains(sentence), "{sentence} in {complaint}");
     }

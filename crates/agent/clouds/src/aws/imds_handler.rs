@@ -23,7 +23,7 @@ use seawall_protocols::aws::{
 };
 use seawall_server::handler::{MetadataDialect, RequestContext};
 use seawall_server::repeated_request_cache::ReplayableQuery;
-use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
+use seawall_server::response::{CompletedDeferredResponse, DeferredResponse, WriteContext, WriteOutcome};
 use seawall_server::route;
 use seawall_server::route::MetadataRoute;
 
@@ -172,8 +172,9 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
                         TokenClient::with_known_pod(TokenSubject::from_pod_uid(&pod.pod.uid), asked.peer_ip);
                     self.of_nobody(visitor, Err(PodHandlerOutcome::AwaitIdentity), asked, out)
                 }
-                // This case does not occur, because no listener speaks a dialect of a disabled cloud.
-                EntitlementState::CloudDisabled => Err(ANYONE),
+                // These cases do not occur: `RealServerDialect` answers pods in `realServer`, and no listener speaks a dialect
+                // of a disabled cloud.
+                EntitlementState::RealServer | EntitlementState::CloudDisabled => Err(ANYONE),
             },
             // Wait for the attestation before issuing a token, because a token for an attested pod is valid for hours. A token
             // for an address is valid only for minutes. The wait is too short for a client to notice.
@@ -435,7 +436,7 @@ fn later(
     PodHandlerOutcome::Deferred(DeferredResponse::new(route, false, async move {
         let came =
             awaited_credentials::await_lease(&pod, deadline).await.and_then(|(own, lease)| then(&own, lease));
-        Box::new(came.unwrap_or_else(AwaitedImdsResponse::Refused)) as Box<dyn ReadyResponse>
+        Box::new(came.unwrap_or_else(AwaitedImdsResponse::Refused)) as Box<dyn CompletedDeferredResponse>
     }))
 }
 
@@ -454,7 +455,7 @@ const ENDING: Refusal = Refusal::new(
     "AWS is not available right now, and the cached credentials are about to expire; try again shortly.",
 );
 
-impl ReadyResponse for AwaitedImdsResponse {
+impl CompletedDeferredResponse for AwaitedImdsResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         let refusal = match *self {
             Self::RoleListing(lease, _) if lease.remaining(writing.now) < response::MIN_LISTED_LIFETIME => {
@@ -556,9 +557,9 @@ mod tests {
         let shown = token(&world).await;
         let (answer, _) = world.send_with_header("GET", LISTING, &shown).await;
         assert!(answer.is_empty(), "not yet: {answer}");
-        world.pod().replace_entitlements(
-            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
-        );
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(
+            RelatedAnnotations::of_object(Annotations::default()),
+        ));
         let (answer, at_once) = world.send_with_header("GET", LISTING, &shown).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 404 ") && answer.contains("no_role"), "{answer}");
         let (fact, _) = world.send_with_header("GET", "/latest/meta-data/placement/region", &shown).await;
@@ -606,9 +607,9 @@ mod tests {
         };
         let (answer, _) = world.send_with_header("GET", LISTING, "A: b").await;
         assert_eq!((answer.as_str(), counted().as_str()), ("", "0"));
-        world.pod().replace_entitlements(
-            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
-        );
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(
+            RelatedAnnotations::of_object(Annotations::default()),
+        ));
         let (answer, _) = world.send_with_header("GET", LISTING, "A: b").await;
         assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
         assert_eq!(counted(), "1");

@@ -6,23 +6,20 @@ use std::path::{Path, PathBuf};
 
 use seawall_broker::google::{GoogleExchangeApi, GoogleExchangeConfig};
 use seawall_config::{DocumentNode, DocumentTable, values};
-use seawall_core::ServiceAccount;
 use seawall_core::name_syntax::needs_no_escape;
 use seawall_protocols::google;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use crate::real_server;
 use crate::reloadable_keys::ReloadableKeys;
 
 /// The settings for Google's metadata server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoogleConfig {
     pub mode: GoogleMode,
-    /// The URL of the real metadata server, for `conceal` mode and for `passthrough_service_accounts`.
+    /// The URL of the real metadata server, for `conceal` mode and for `realServer`.
     pub upstream_url: String,
-    /// The ServiceAccounts whose pods use the real metadata server in `federate` mode. As in `conceal` mode, the agent filters
-    /// the requests of these pods, and the pods get the node's credentials.
-    pub passthrough_service_accounts: Vec<ServiceAccount>,
 }
 
 /// The kind of credentials that pods get.
@@ -63,7 +60,6 @@ pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
         "instance.name",
         "mode",
         "numericProjectId",
-        "passthroughServiceAccounts",
         "projectId",
         "proxy",
         "stsUrl",
@@ -77,9 +73,6 @@ pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
     keys_needing_restart: &[],
 };
 
-/// The default URL of the real metadata server.
-const REAL: &str = "http://169.254.169.254";
-
 impl GoogleConfig {
     /// Reads the section. If the section has keys of both modes, the function checks all of them, even the keys of the mode that
     /// is off.
@@ -89,19 +82,16 @@ impl GoogleConfig {
         let upstream_url = table.node_of_key("upstreamUrl");
         let real = upstream_url
             .text("an http URL without a path, such as http://169.254.169.254", values::parse_plain_http_url)
-            .unwrap_or_else(|| REAL.into());
-        let passthrough_service_accounts: Vec<_> = table
-            .node_of_key("passthroughServiceAccounts")
-            .list()
-            .iter()
-            .filter_map(|item| item.text(ACCOUNT, values::parse_service_account))
-            .collect();
-        let is_used = mode == GoogleMode::Conceal || !passthrough_service_accounts.is_empty();
-        if is_used && values::is_own_listener(&real, listen) {
+            .unwrap_or_else(|| real_server::DEFAULT_URL.into());
+        table.reject_moved(
+            "passthroughServiceAccounts",
+            "this list is now realServer, at the top of the file, for both clouds",
+        );
+        if mode == GoogleMode::Conceal && values::is_own_listener(&real, listen) {
             upstream_url
                 .reject("the address of the real metadata server, not an address that the agent listens at");
         }
-        Self { mode, upstream_url: real, passthrough_service_accounts }
+        Self { mode, upstream_url: real }
     }
 }
 
@@ -111,7 +101,6 @@ impl GoogleConfig {
 struct SerializedConfig<'a> {
     mode: &'static str,
     upstream_url: &'a str,
-    passthrough_service_accounts: Vec<String>,
     #[serde(flatten)]
     federate: Option<Value>,
 }
@@ -122,24 +111,16 @@ impl Serialize for GoogleConfig {
             GoogleMode::Federate(federate) => ("federate", Some(federate.written())),
             GoogleMode::Conceal => ("conceal", None),
         };
-        let passthrough_service_accounts =
-            self.passthrough_service_accounts.iter().map(ToString::to_string).collect();
-        SerializedConfig { mode, upstream_url: &self.upstream_url, passthrough_service_accounts, federate }
-            .serialize(to)
+        SerializedConfig { mode, upstream_url: &self.upstream_url, federate }.serialize(to)
     }
 }
-
-/// The expected format of an entry in `passthroughServiceAccounts`.
-const ACCOUNT: &str = "a ServiceAccount as namespace/name";
 
 impl GoogleMode {
     fn read(table: &DocumentTable<'_>, base: &Path) -> Self {
         const MODES: [&str; 2] = ["federate", "conceal"];
         let known = |text: &str| MODES.iter().find(|mode| **mode == text).copied();
         let conceals = table.node_of_key("mode").text("federate or conceal", known) == Some("conceal");
-        let is_of_both = |(key, _): &(&str, DocumentNode<'_>)| {
-            ["mode", "upstreamUrl", "passthroughServiceAccounts"].contains(key)
-        };
+        let is_of_both = |(key, _): &(&str, DocumentNode<'_>)| ["mode", "upstreamUrl"].contains(key);
         if conceals && table.entries().iter().all(is_of_both) {
             return Self::Conceal;
         }

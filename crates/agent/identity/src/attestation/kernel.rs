@@ -95,7 +95,11 @@ impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
         let pair = canonical_socket_pair(ends).ok_or(RejectionReason::NoConnectionRecord)?;
         if is_from_node(pair) {
             let uid = self.records.find(RecordOwner::Node, pair).ok_or(RejectionReason::HostNetwork)?;
-            return if self.pods.is_host_network(&uid) { Ok(uid) } else { Err(RejectionReason::UnknownPod) };
+            return match self.pods.is_host_network(&uid) {
+                true => Ok(uid),
+                false if is_config_hash(&uid) => Err(RejectionReason::NoServiceAccount),
+                false => Err(RejectionReason::UnknownPod),
+            };
         }
         let uid = self.claimant(pair)?;
         let owner = self.records.find(RecordOwner::Pod(&uid), pair);
@@ -111,6 +115,14 @@ impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
             None => Err(self.pods.uid_at(ip).err().unwrap_or(AddressLookupError::Absent).into()),
         }
     }
+}
+
+/// True if the cgroup of this name belongs to a static pod. The kubelet names it by a hash of the pod's file: 32 hexadecimal digits,
+/// while the API server's UIDs have hyphens (kubernetes, pkg/kubelet/config/common.go, `applyDefaults`).
+///
+/// The name comes from the cgroup, which the kubelet chooses, and not from an annotation, which a tenant can write.
+fn is_config_hash(uid: &PodUid) -> bool {
+    uid.0.len() == 32 && uid.0.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Returns both ends, with IPv4-mapped IPv6 addresses converted to IPv4. Returns `None` if the connection has ended.
@@ -129,12 +141,19 @@ impl<P: PodAddressClaims, N: ConnectionRecords> Attestation for KernelAttestatio
     /// Returns the pod if the API server and the kernel's record name the same pod.
     ///
     /// The agent rejects a connection from the node's own address if the connection has no record, because the client is not in
-    /// a pod. Every other connection without a pod is pending, because the client can be a new pod that the API server has not
+    /// a pod, or if the record is a static pod's. Every other connection without a pod is pending, because the client can be a new pod that the API server has not
     /// reported yet.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         match self.named(ends) {
             Ok(uid) => AttestationVerdict::Pod(uid),
-            Err(RejectionReason::HostNetwork) => AttestationVerdict::Rejected(RejectionReason::HostNetwork),
+            Err(reason @ RejectionReason::HostNetwork) => AttestationVerdict::Rejected(reason),
+            // The cgroup's name proves this. A static pod with an address of its own stays pending, because the address can
+            // already belong to a new pod that the API server has not reported.
+            Err(reason @ RejectionReason::NoServiceAccount)
+                if canonical_socket_pair(ends).is_some_and(is_from_node) =>
+            {
+                AttestationVerdict::Rejected(reason)
+            }
             Err(reason) => {
                 if reason == RejectionReason::NoConnectionRecord {
                     self.records.count_missed();
@@ -258,6 +277,8 @@ mod tests {
     }
 
     const NODE: &str = "10.4.0.1:8988";
+    /// A hash of a static pod's file, which is the last part of its cgroup's name.
+    const STATIC: &str = "0123456789abcdef0123456789abcdef";
     const CART: &str = "10.4.0.7:40000";
 
     fn at(text: &str) -> SocketAddr {
@@ -335,6 +356,27 @@ mod tests {
                 &[("", "10.4.0.1:5", "cart")],
                 "10.4.0.1:5",
                 nobody(RejectionReason::UnknownPod),
+            ),
+            (
+                "a static pod on the node's network, by the name that the kubelet gives its cgroup",
+                &[("", "10.4.0.1:5", STATIC)],
+                "10.4.0.1:5",
+                Err((
+                    AttestationVerdict::Rejected(RejectionReason::NoServiceAccount),
+                    RejectionReason::NoServiceAccount,
+                )),
+            ),
+            (
+                "a pod whose UID is as long but has hyphens",
+                &[("", "10.4.0.1:5", "0123456789ab-def0123456789abcdef")],
+                "10.4.0.1:5",
+                nobody(RejectionReason::UnknownPod),
+            ),
+            (
+                "a static pod's name in the record of a pod with an address",
+                &[("cart", CART, STATIC)],
+                CART,
+                nobody(RejectionReason::NoConnectionRecord),
             ),
             ("no pod", &[], "10.4.0.1:5", stranger.clone()),
             (

@@ -34,7 +34,7 @@ use seawall_http::path::PathCharset;
 
 /// The characters that AWS's paths may contain. They are the characters of [`PLAIN_CHARSET`](seawall_http::path::PLAIN_CHARSET)
 /// and the characters of role names (IAM user guide, "IAM and AWS STS quotas").
-pub static PATH_CHARSET: PathCharset = PathCharset::with_extra(b"+=,");
+pub static REQUEST_PATH_CHARSET: PathCharset = PathCharset::with_extra(b"+=,");
 
 /// The characters of the metadata service's paths. Clients can encode the slashes of a role's ARN, so this charset decodes
 /// slashes. The service takes an encoded slash nowhere else.

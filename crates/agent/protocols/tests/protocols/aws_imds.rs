@@ -14,8 +14,8 @@ use seawall_protocols::aws::session_token::{
     BAD_TOKEN, EXPIRED_TOKEN, TOKEN_POD_MISMATCH, UNKNOWN_POD_MAX_TTL,
 };
 use seawall_protocols::aws::{
-    DocumentFormat, ImdsRequest, ImdsResource, NOT_FOUND, PATH_CHARSET, REPEATED_HEADER, RequestedRole,
-    RoleName, TokenClient, UnixTime,
+    DocumentFormat, ImdsRequest, ImdsResource, NOT_FOUND, REPEATED_HEADER, REQUEST_PATH_CHARSET,
+    RequestedRole, RoleName, TokenClient, UnixTime,
 };
 use seawall_protocols::request_head_rules::{PROXIED_REQUEST, UNEXPECTED_BODY};
 
@@ -525,7 +525,8 @@ fn a_version_and_what_is_below_it_is_claimed_and_nothing_else() {
         assert_eq!(is_imds_path(path), is_claimed, "{path}");
     }
     let target =
-        canonicalise_target_with("/latest/meta-data/iam/security-credentials/a+b", &PATH_CHARSET).unwrap();
+        canonicalise_target_with("/latest/meta-data/iam/security-credentials/a+b", &REQUEST_PATH_CHARSET)
+            .unwrap();
     assert!(is_imds_path(target.path.as_str()));
 }
 

@@ -12,7 +12,7 @@ use super::imported_flags::{ImportOption, RequiredSetting, SourceTool, ToolFlag}
 pub(super) const GKE_METADATA_SERVER: SourceTool = SourceTool {
     command_name: "gke-metadata-server",
     title: "gke-metadata-server",
-    placement: "Put the section `google` below `config` in the values.yaml of the Helm chart. The chart sets where the agent listens and how it identifies pods.",
+    placement: "Put these keys below `config` in the values.yaml of the Helm chart. The chart sets where the agent listens and how it identifies pods.",
     ignored_words: &["gke-metadata-server"],
     options: &[
         ImportOption {
@@ -104,7 +104,7 @@ const NODE_IDENTITY: &str = "pods of these ServiceAccounts get the node's identi
 fn passthrough(list: &str, draft: &mut ConfigBuilder) {
     let accounts: Vec<_> = entries(list).map(|account| account.replacen(':', "/", 1)).collect();
     if !accounts.is_empty() {
-        draft.set("google.passthroughServiceAccounts", accounts);
+        draft.set("realServer", accounts);
         draft.add_remark(NODE_IDENTITY);
     }
 }

@@ -120,8 +120,8 @@ fn gkes_flags_mean_what_they_meant() {
         ("", "zone: \"europe-west1-b\""),
         ("", "name: \"c\""),
         ("", "location: \"europe-west1\""),
-        ("", "passthroughServiceAccounts: []"),
-        ("--passthrough-ksa-list=", "passthroughServiceAccounts: []"),
+        ("", "realServer: []"),
+        ("--passthrough-ksa-list=", "realServer: []"),
         (
             "--workload-pool=other.svc.id.goog",
             "workloadIdentityProvider: \"identitynamespace:other.svc.id.goog:https",
@@ -138,7 +138,7 @@ fn gkes_flags_mean_what_they_meant() {
         ("--attributes=team=shop,tier=a=b,empty=", "empty: \"\""),
         (
             "--passthrough-ksa-list=kube-system:kube-dns,knative-serving:controller",
-            "passthroughServiceAccounts: [\"kube-system/kube-dns\",\"knative-serving/controller\"]",
+            "realServer: [\"kube-system/kube-dns\",\"knative-serving/controller\"]",
         ),
         (
             "--token-exchange-endpoint=http://127.0.0.1:8790/v1/identitybindingtoken",
