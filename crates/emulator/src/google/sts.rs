@@ -2,8 +2,8 @@
 //!
 //! Format: RFC 8693 section 2; google-auth-library-python `google/oauth2/sts.py`;
 //! cloud.google.com/iam/docs/reference/sts/rest/v1/TopLevel/token; `exchange_request` for the JSON API. Every check fails closed, and
-//! a token's claims count only after its signature. Both APIs make the same checks. The JSON API also takes no audience but
-//! `identitynamespace:POOL:PROVIDER`. Google does not document its errors, so it gives those of the form.
+//! a token's claims count only after its signature. Both APIs make the same checks. The JSON API also requires an audience of the form
+//! `identitynamespace:POOL:PROVIDER`. Google does not document the errors of the JSON API, so the emulator returns the form's.
 
 use http::StatusCode;
 

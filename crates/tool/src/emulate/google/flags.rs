@@ -132,16 +132,20 @@ pub(super) struct GoogleDemoArgs {
     pub(super) pods: Vec<GooglePodArg>,
 }
 
+/// Returns the pool in `identitynamespace:POOL:CLUSTER`, the name of a provider of GKE's own pools. Such a provider expects tokens for
+/// the pool, and every other provider expects tokens for itself.
+pub(super) fn gke_pool(provider: &str) -> Option<&str> {
+    let (pool, cluster) = provider.strip_prefix("identitynamespace:")?.split_once(':')?;
+    (!pool.is_empty() && !cluster.is_empty()).then_some(pool)
+}
+
 impl GoogleTrustArgs {
     /// The audiences that a token may be minted for.
     pub(super) fn audiences_or_default(&self, provider: &str) -> Vec<String> {
-        // A pool of GKE's own expects its own name, and every other provider expects the provider's.
-        let pool = provider.strip_prefix("identitynamespace:").and_then(|rest| rest.split(':').next());
-        if self.audience.is_empty() {
-            vec![pool.unwrap_or(provider).to_owned()]
-        } else {
-            self.audience.clone()
+        if !self.audience.is_empty() {
+            return self.audience.clone();
         }
+        vec![gke_pool(provider).unwrap_or(provider).to_owned()]
     }
 
     pub(super) fn read_jwks(&self) -> anyhow::Result<KeySet> {
