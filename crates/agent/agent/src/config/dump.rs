@@ -66,6 +66,7 @@ mod tests {
         let gke = crate::config::DEFAULT_CONFIG_YAML
             .replace("strategy: static", "strategy: source-ip\n  nodeName: n1")
             .replace("\"//iam", "\"identitynamespace:p.svc.id.goog://iam")
+            .replace("attributes: {}", "attributes: { team: 'shop: 1', empty: '' }")
             .replace(
                 "exchange: sts",
                 "exchange: identitybindingtoken\n  proxy: http://proxy:3128\n  caFile: ca.pem",

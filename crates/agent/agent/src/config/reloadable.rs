@@ -148,7 +148,8 @@ mod tests {
     fn complete() -> Vec<AgentConfig> {
         let google = DEFAULT_CONFIG_YAML
             .replace("exchange: sts", "exchange: sts\n  proxy: http://p:1\n  caFile: c")
-            .replace("uid: \"\"", "uid: u");
+            .replace("uid: \"\"", "uid: u")
+            .replace("attributes: {}", "attributes: { team: shop }");
         let instance = "{ id: i, type: t, imageId: a, architecture: x, availabilityZone: z, availabilityZoneId: i, localHostname: h, \
             localIpv4: 10.0.0.1, domain: d }";
         let aws = |more: &str| {

@@ -15,10 +15,11 @@ use seawall_core::cloud::CloudName;
 use seawall_core::{Clock, Lease, Moment};
 use seawall_http::path::PathCharset;
 use seawall_http::{Refusal, RequestHead, ResponseContext};
-use seawall_protocols::aws::imds::{NO_TOKEN, check_role, method_keeps_alive, respond};
+use seawall_protocols::aws::imds::{NO_TOKEN, method_keeps_alive, respond};
 use seawall_protocols::aws::{
-    DocumentFormat, Imds, ImdsQuery, ImdsRequest, ImdsResource, Iso8601Time, REQUEST_PATH_CHARSET, RoleName,
-    TokenClient, TokenRequirement, TokenRules, TokenSubject, TtlLimit, UnixTime, imds,
+    DocumentFormat, IMDS_PATH_CHARSET, Imds, ImdsQuery, ImdsRequest, ImdsResource, Iso8601Time,
+    RequestedRole, RoleName, TokenClient, TokenRequirement, TokenRules, TokenSubject, TtlLimit, UnixTime,
+    imds,
 };
 use seawall_server::handler::{MetadataDialect, RequestContext};
 use seawall_server::repeated_request_cache::ReplayableQuery;
@@ -138,7 +139,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
     }
 
     fn path_charset(&self) -> &'static PathCharset {
-        &REQUEST_PATH_CHARSET
+        &IMDS_PATH_CHARSET
     }
 
     fn serves_path(&self, path: &str) -> bool {
@@ -277,12 +278,10 @@ impl ImdsDialect {
         let resident = || own.role().map(|own| PodAndRole { pod, own });
         match query.resource {
             ImdsResource::RoleListing(_) => resident().and_then(|own| list(own, asked, out)),
-            ImdsResource::RoleCredentials { name, shape } => {
+            ImdsResource::RoleCredentials { role, shape } => {
                 let resident = resident()?;
-                if let Some(role) = &resident.own.known_role_name {
-                    check_role(&name, Some(role.as_str()))?;
-                }
-                self.document(resident, &name, shape, query.token_expires_at, asked, out)
+                resident.own.check_before_lease(&role)?;
+                self.document(resident, role, shape, query.token_expires_at, asked, out)
             }
             ImdsResource::RoleInfo => resident().map(|own| self.info(own, asked, out)),
             ImdsResource::Text(known) => {
@@ -314,20 +313,20 @@ impl ImdsDialect {
     fn document(
         &self,
         PodAndRole { pod, own }: PodAndRole<'_>,
-        name: &str,
+        role: RequestedRole<'_>,
         shape: DocumentFormat,
         session: Option<UnixTime>,
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
         let Some(lease) = own.lease_client.cached_lease((), asked.now) else {
-            let name = name.to_owned();
+            let role = role.into_owned();
             return Ok(later(pod, &routes::CREDENTIALS, asked, move |own, lease| {
-                check_role(&name, Some(own.role_name(&lease)))?;
+                own.check_role(&role, &lease)?;
                 Ok(AwaitedImdsResponse::RoleCredentials(lease, shape))
             }));
         };
-        check_role(name, Some(own.role_name(&lease)))?;
+        own.check_role(&role, &lease)?;
         respond::write_credentials(
             out,
             asked.response_context,
@@ -335,7 +334,7 @@ impl ImdsDialect {
             shape,
         );
         let question = || {
-            let (service, role) = (self.service.clone(), name.into());
+            let (service, role) = (self.service.clone(), role.into_owned());
             let session = session.map(|end| service.moment(end, asked.now));
             Box::new(DocumentReplay { service, role, shape, session, dates: FormattedDateCache::default() })
                 as Box<dyn ReplayableQuery<PodEntry>>
@@ -490,8 +489,8 @@ impl CompletedDeferredResponse for AwaitedImdsResponse {
 #[derive(Debug)]
 struct DocumentReplay {
     service: Arc<ImdsService>,
-    /// The name of the role in the request.
-    role: Box<str>,
+    /// The role that the request names.
+    role: RequestedRole<'static>,
     shape: DocumentFormat,
     /// The expiry time of the request's session token, on the monotonic clock.
     ///
@@ -523,8 +522,8 @@ impl ReplayableQuery<PodEntry> for DocumentReplay {
         else {
             return None;
         };
-        let lease =
-            own.lease_client.cached_lease((), now).filter(|lease| own.role_name(lease) == &*self.role)?;
+        let lease = own.lease_client.cached_lease((), now)?;
+        own.check_role(&self.role, &lease).ok()?;
         if self.session.is_none() {
             self.service.tokenless_requests.inc();
         }

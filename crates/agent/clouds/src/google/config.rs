@@ -1,5 +1,6 @@
 //! The `google` section of the configuration: the mode, the facts about the node, and the token exchange.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +48,7 @@ const IAM: &str = "https://iamcredentials.googleapis.com";
 /// The keys of the `google` section. A reload can change all of them.
 pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
     reloadable: &[
+        "attributes.",
         "caFile",
         "cluster.location",
         "cluster.name",
@@ -150,6 +152,7 @@ impl FederateConfig {
                 "location": node.cluster_location,
                 "uid": node.cluster_uid.as_deref().unwrap_or_default(),
             },
+            "attributes": node.attributes,
             "universeDomain": node.universe_domain,
             "workloadPool": pool,
             "workloadIdentityProvider": exchange.workload_identity_provider,
@@ -184,8 +187,37 @@ fn node(table: &DocumentTable<'_>) -> google::NodeMetadata {
         cluster_name: Some(required_name(&cluster, "name", "my-cluster")),
         cluster_location: Some(required_name(&cluster, "location", "europe-west1")),
         cluster_uid: uid.filter(|uid| !uid.is_empty()),
+        attributes: attributes(&table.node_of_key("attributes").as_table()),
         universe_domain: name_or(table, "universeDomain", "googleapis.com"),
     }
+}
+
+/// Reads the values that pods read below `attributes/` in addition to those of the cluster.
+fn attributes(table: &DocumentTable<'_>) -> BTreeMap<String, String> {
+    let attribute = |(name, value): (&str, DocumentNode<'_>)| {
+        if let Some((_, key)) = CLUSTER_ATTRIBUTES.iter().find(|(cluster, _)| *cluster == name) {
+            value.reject(format!("no attribute of this name: its value is in google.{key}"));
+            return None;
+        }
+        if values::parse_url_safe_name(name).is_none() || matches!(name, "." | "..") {
+            value.reject(format!("an attribute that is {NAME}"));
+            return None;
+        }
+        let text = value.text("text of up to 1024 bytes without control characters", attribute_value)?;
+        Some((name.to_owned(), text))
+    };
+    table.entries().into_iter().filter_map(attribute).collect()
+}
+
+/// The attributes with keys of their own.
+const CLUSTER_ATTRIBUTES: [(&str, &str); 3] = [
+    ("cluster-name", "cluster.name"),
+    ("cluster-location", "cluster.location"),
+    ("cluster-uid", "cluster.uid"),
+];
+
+fn attribute_value(text: &str) -> Option<String> {
+    (text.len() <= 1024 && !text.chars().any(char::is_control)).then(|| text.to_owned())
 }
 
 fn exchange(table: &DocumentTable<'_>, pool: &str) -> GoogleExchangeConfig {
