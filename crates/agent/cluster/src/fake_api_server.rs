@@ -11,7 +11,7 @@ use seawall_core::Clock;
 use seawall_kube::{
     ApiServerTransport, KubeClient, KubeError, KubeTimeouts, ResponseBody, ResponseFuture, TimedKubeClient,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 /// A call that waits for its response. Dropping the call breaks the connection.
@@ -38,6 +38,26 @@ impl FakeCall {
     pub(crate) fn answer_text(self, status: u16, text: String) {
         let response = Response::builder().status(status).body(body(Full::from(text)));
         let _ = self.answer.send(response.unwrap());
+    }
+
+    /// Responds to a streamed list with these objects at this version. The stream stays open.
+    pub(crate) fn answer_streamed_list(self, version: u32, objects: &[Value]) -> FakeWatchStream {
+        assert!(self.method_and_uri.contains("sendInitialEvents=true"), "{}", self.method_and_uri);
+        let stream = self.answer_stream();
+        for object in objects {
+            stream.send_event(&json!({"type": "ADDED", "object": object}));
+        }
+        stream.send_event(&json!({
+            "type": "BOOKMARK",
+            "object": {
+                "kind": "Pod",
+                "metadata": {
+                    "resourceVersion": version.to_string(),
+                    "annotations": {"k8s.io/initial-events-end": "true"},
+                },
+            },
+        }));
+        stream
     }
 
     /// Responds with a stream of events that stays open.

@@ -55,7 +55,28 @@ pub(crate) enum WatchEvent<T> {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Bookmark {
-    pub(crate) metadata: ListMeta,
+    pub(crate) metadata: BookmarkMeta,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct BookmarkMeta {
+    pub(crate) resource_version: String,
+    annotations: BookmarkAnnotations,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct BookmarkAnnotations {
+    #[serde(rename = "k8s.io/initial-events-end")]
+    initial_events_end: Option<String>,
+}
+
+impl Bookmark {
+    /// True if this bookmark ends the objects that existed when a streamed list began.
+    pub(crate) fn ends_initial_events(&self) -> bool {
+        self.metadata.annotations.initial_events_end.as_deref() == Some("true")
+    }
 }
 
 /// The metadata fields that the agent reads from every object.

@@ -277,9 +277,7 @@ mod tests {
     impl World {
         /// Answers the list with one pod, opens the watch, and waits until the view shows the pod.
         async fn with_one_pod(&mut self) -> FakeWatchStream {
-            let list = json!({"metadata": {"resourceVersion": "7"}, "items": [pod("old", ADDRESS)]});
-            self.asked.recv().await.unwrap().answer(200, &list);
-            let feed = self.asked.recv().await.unwrap().answer_stream();
+            let feed = self.asked.recv().await.unwrap().answer_streamed_list(7, &[pod("old", ADDRESS)]);
             self.pods.wait_for_newer(0).await;
             feed
         }
@@ -419,6 +417,8 @@ mod tests {
     #[tokio::test]
     async fn before_the_first_watch_is_open_nothing_is_current_however_long_that_takes() {
         let mut world = world();
+        // With pages, the view exists before the watch.
+        world.answer(422).await;
         let list = json!({"metadata": {"resourceVersion": "7"}, "items": [pod("old", ADDRESS)]});
         world.asked.recv().await.unwrap().answer(200, &list);
         world.pods.wait_for_newer(0).await;
@@ -434,6 +434,25 @@ mod tests {
         assert!(world.pods.is_current());
     }
 
+    /// The stream of a streamed list is open before the list is whole.
+    #[tokio::test]
+    async fn while_a_streamed_list_is_not_whole_nothing_is_current() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        world.pods.wait_until_current().await;
+        feed.send_event(&event("ERROR", &json!({"kind": "Status", "status": "Failure", "code": 410})));
+        tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
+        let anew = world.asked.recv().await.unwrap().answer_stream();
+        anew.send_event(&event("ADDED", &pod("new", ADDRESS)));
+        world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
+        assert!(is_never(world.pods.wait_until_current(), &world.hand).await);
+        assert_eq!(world.name().unwrap(), "old");
+        let end = json!({"resourceVersion": "30", "annotations": {"k8s.io/initial-events-end": "true"}});
+        anew.send_event(&event("BOOKMARK", &json!({ "metadata": end })));
+        world.pods.wait_until_current().await;
+        assert_eq!(world.name().unwrap(), "new");
+    }
+
     #[tokio::test]
     async fn while_the_watch_begins_anew_nothing_is_current_unless_the_api_server_falls_silent() {
         let mut world = world();
@@ -442,7 +461,7 @@ mod tests {
         feed.send_event(&event("ERROR", &json!({"kind": "Status", "status": "Failure", "code": 410})));
         tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
         let anew = world.asked.recv().await.unwrap();
-        assert!(!anew.method_and_uri.contains("watch=true"), "{}", anew.method_and_uri);
+        assert!(anew.method_and_uri.contains("sendInitialEvents=true"), "{}", anew.method_and_uri);
         world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
         assert!(
             is_never(world.pods.wait_until_current(), &world.hand).await,

@@ -6,6 +6,9 @@
 //! The rules come from the Kubernetes documentation "Efficient detection of changes":
 //! - The watch begins with a consistent list and continues from the list's version. Each event and bookmark moves the position,
 //!   which is the version from which the watch can resume.
+//! - Pods are listed as the first events of their watch (a streamed list), which the API server takes from its cache. A paged list
+//!   by node can read all pods of the cluster from etcd, which has no index by node. A server without streamed lists refuses the
+//!   request, and the agent lists in pages.
 //! - After a broken connection, the watch resumes from its position. If the position has expired (410), the watch starts again
 //!   with a list.
 //! - After any other error *event*, the watch also starts again with a list, because the list contains the changes that the
@@ -35,8 +38,10 @@ pub(crate) enum WatchChange<T> {
 /// Defines how a watch starts: with a list of all objects, or with a position only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WatchOrigin {
-    /// The watch starts with a list of all objects.
+    /// The watch starts with a list of all objects, in pages.
     List,
+    /// The watch starts with a streamed list of all objects, or with a list in pages if the API server has no streamed lists.
+    StreamedList,
     /// The watch starts without objects. The agent requests only the collection's present version.
     Position,
 }
@@ -135,6 +140,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
     /// Requests a list, or only the position, and sends the result to the receiver of the changes.
     async fn begin(&mut self) -> Result<(), WatchRoundError> {
         let (items, version) = match self.source.watch_start {
+            WatchOrigin::StreamedList => return self.begin_with_stream().await,
             WatchOrigin::List => self.list().await?,
             WatchOrigin::Position => (Vec::new(), self.page(1, &None).await?.metadata.resource_version),
         };
@@ -143,6 +149,66 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         self.send_change(WatchChange::Started(items)).await?;
         self.position = Some(version);
         Ok(())
+    }
+
+    /// Reads all objects as the first events of a watch, and then follows this watch until it ends.
+    ///
+    /// If the API server refuses a streamed list, or ends it early, the next round lists in pages.
+    async fn begin_with_stream(&mut self) -> Result<(), WatchRoundError> {
+        let TimedKubeClient { client, timeouts: patience, .. } = self.link.clone();
+        let mut lines = match client.watch(self.source.streamed_list(), patience.response).await {
+            Ok(lines) => lines,
+            Err(KubeError::Refused { code, message }) => {
+                debug!(
+                    watch = self.state.kind(),
+                    code, message, "the API server has no streamed lists; the agent lists in pages"
+                );
+                self.source.watch_start = WatchOrigin::List;
+                return Ok(());
+            }
+            Err(failure) => return Err(failure.into()),
+        };
+        let Some((items, version)) = self.read_initial_events(&mut lines).await? else {
+            self.source.watch_start = WatchOrigin::List;
+            return Err(KubeError::WatchEndedBeforeFirstEvent.into());
+        };
+        self.state.record_start();
+        self.record_activity();
+        self.send_change(WatchChange::Started(items)).await?;
+        self.position = Some(version);
+        // Only now does the view contain the list. A piece that was read together with the last bookmark can contain more events;
+        // nothing else runs on this thread before the next lines apply them or wait for their rest.
+        self.state.freshness.record_stream_opened();
+        let round = self.read_stream(lines).await;
+        self.state.freshness.record_stream_ended(self.link.clock.now());
+        round
+    }
+
+    /// Returns the objects that existed when the stream began, and the version after them. Returns `None` if the stream ends before.
+    async fn read_initial_events(
+        &self,
+        lines: &mut LineReader,
+    ) -> Result<Option<(Vec<T>, String)>, WatchRoundError> {
+        let TimedKubeClient { client, timeouts: patience, .. } = self.link.clone();
+        let mut items = Vec::new();
+        while let Some(line) = client.run_with_timeout(patience.watch_idle, lines.next_line(|| {})).await?? {
+            match object::decode_selected(&line, &self.source.annotation_keys) {
+                Ok(WatchEvent::Added(item)) => items.push(item),
+                Ok(WatchEvent::Bookmark(bookmark)) if bookmark.ends_initial_events() => {
+                    return Ok(Some((items, bookmark.metadata.resource_version)));
+                }
+                Ok(WatchEvent::Error(status)) => {
+                    return Err(WatchRoundError::PositionExpired(KubeError::from_status(&status)));
+                }
+                // The server sends no changes before the bookmark. If it does, the list would be wrong.
+                Ok(WatchEvent::Modified(_) | WatchEvent::Deleted(_) | WatchEvent::Bookmark(_)) => {
+                    return Ok(None);
+                }
+                Err(error) if error.is_eof() => return Ok(None),
+                Err(error) => return Err(KubeError::from(error).into()),
+            }
+        }
+        Ok(None)
     }
 
     async fn list(&self) -> Result<(Vec<T>, String), KubeError> {
@@ -252,6 +318,15 @@ impl WatchedCollection {
         request::build_list(self.path, self.representation, self.field_selector.as_deref(), limit, next)
     }
 
+    fn streamed_list(&self) -> BuildRequestResult {
+        request::build_streamed_list(
+            self.path,
+            self.representation,
+            self.field_selector.as_deref(),
+            fastrand::u32(OPEN),
+        )
+    }
+
     fn watch(&self, version: &str) -> BuildRequestResult {
         request::build_watch(
             self.path,
@@ -285,6 +360,10 @@ mod tests {
     }
 
     fn watching() -> World {
+        watching_from(WatchOrigin::List)
+    }
+
+    fn watching_from(watch_start: WatchOrigin) -> World {
         let (clock, hand) = Clock::manual();
         let (link, asked) = client_of_fake_server(clock.clone());
         let (updates, told) = mpsc::channel(64);
@@ -294,7 +373,7 @@ mod tests {
             field_selector: None,
             representation: ObjectRepresentation::Whole,
             annotation_keys: KeptAnnotationKeys::default(),
-            watch_start: WatchOrigin::List,
+            watch_start,
         };
         let watch: ListWatch<PodObject, _> =
             ListWatch::new(source, link, pulse.clone(), updates, |change| change);
@@ -370,6 +449,63 @@ mod tests {
         );
         let resumed = world.call().await;
         assert!(resumed.method_and_uri.contains("resourceVersion=30"), "{}", resumed.method_and_uri);
+    }
+
+    #[tokio::test]
+    async fn a_streamed_list_is_one_list_and_the_same_stream_goes_on_as_the_watch() {
+        let mut world = watching_from(WatchOrigin::StreamedList);
+        let call = world.call().await;
+        for parameter in ["watch=true", "sendInitialEvents=true", "resourceVersionMatch=NotOlderThan"] {
+            assert!(call.method_and_uri.contains(parameter), "{}", call.method_and_uri);
+        }
+        assert!(!call.method_and_uri.contains("resourceVersion="), "{}", call.method_and_uri);
+        let stream = call.answer_streamed_list(7, &[pod("a", 5), pod("b", 6)]);
+        assert_eq!(world.names().await, ["a", "b"]);
+        stream.send_event(&event("DELETED", &pod("a", 9)));
+        assert!(matches!(world.told.recv().await, Some(WatchChange::Deleted(_))));
+        drop(stream);
+        let resumed = world.call().await;
+        assert!(resumed.method_and_uri.contains("resourceVersion=9"), "{}", resumed.method_and_uri);
+        resumed.answer(410, &json!({"kind": "Status", "status": "Failure", "code": 410}));
+        world.call().await.answer_streamed_list(20, &[]);
+        assert!(world.names().await.is_empty());
+    }
+
+    /// Kubernetes before 1.32, or without the feature gate WatchList.
+    #[tokio::test]
+    async fn a_server_without_streamed_lists_is_asked_for_pages_at_once_and_from_then_on() {
+        let mut world = watching_from(WatchOrigin::StreamedList);
+        let refusal = json!({"kind": "Status", "status": "Failure", "code": 422, "message": "sendInitialEvents is forbidden"});
+        world.call().await.answer(422, &refusal);
+        let paged = world.call().await;
+        assert!(paged.method_and_uri.contains("limit=25"), "{}", paged.method_and_uri);
+        paged.answer(200, &list(7, "", &[pod("a", 5)]));
+        assert_eq!(world.names().await, ["a"]);
+        world.call().await.answer_lines(200, &[error(410)]);
+        let anew = world.call().await;
+        assert!(anew.method_and_uri.contains("limit=25"), "{}", anew.method_and_uri);
+    }
+
+    /// A list that is not whole would make the agent forget pods that run.
+    #[tokio::test]
+    async fn a_streamed_list_that_ends_early_is_no_list() {
+        for lines in [
+            vec![event("ADDED", &pod("a", 5))],
+            vec![event("ADDED", &pod("a", 5)), bookmark(6)],
+            vec![event("ADDED", &pod("a", 5)), event("DELETED", &pod("a", 6))],
+            vec![],
+        ] {
+            let mut world = watching_from(WatchOrigin::StreamedList);
+            world.call().await.answer_lines(200, &lines);
+            let paged = world.call().await;
+            assert!(paged.method_and_uri.contains("limit=25"), "{}", paged.method_and_uri);
+            paged.answer(200, &list(7, "", &[pod("b", 5)]));
+            assert_eq!(world.names().await, ["b"]);
+        }
+        let mut world = watching_from(WatchOrigin::StreamedList);
+        world.call().await.answer_lines(200, &[event("ADDED", &pod("a", 5)), error(500)]);
+        world.call().await.answer_streamed_list(9, &[pod("c", 5)]);
+        assert_eq!(world.names().await, ["c"]);
     }
 
     #[tokio::test]

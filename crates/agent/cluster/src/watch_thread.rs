@@ -141,7 +141,7 @@ pub(crate) fn new_pod_watch(
         )),
         representation: ObjectRepresentation::Whole,
         annotation_keys: annotations,
-        watch_start: WatchOrigin::List,
+        watch_start: WatchOrigin::StreamedList,
     };
     ListWatch::new(source, link.clone(), shared.pod_watch.clone(), updates, ViewUpdate::Pods)
 }
@@ -221,7 +221,9 @@ mod tests {
             let mut feeds = Vec::new();
             while feeds.len() < self.pods.shared.health_per_watch(self.pods.clock.now()).len() {
                 let asked = self.asked.blocking_recv().unwrap();
-                if asked.method_and_uri.contains("watch=true") {
+                if asked.method_and_uri.contains("sendInitialEvents=true") {
+                    feeds.push(asked.answer_streamed_list(7, &[]));
+                } else if asked.method_and_uri.contains("watch=true") {
                     feeds.push(asked.answer_stream());
                 } else {
                     asked.answer(200, &json!({"metadata": {"resourceVersion": "7"}, "items": []}));

@@ -112,6 +112,29 @@ pub fn build_watch(
     Request::get(with_query(path, &parameters)).header(ACCEPT, form.one()).body(Bytes::new())
 }
 
+/// Builds a request to watch a collection from its present state on, for `seconds` seconds. The stream begins with an event for each
+/// object that exists. Then comes a bookmark with the annotation `k8s.io/initial-events-end`, and then each change.
+///
+/// The API server serves the state from its cache, and the state is as new as the request ("Streaming lists"; KEP 3157). A server
+/// without this feature answers 422.
+pub fn build_streamed_list(
+    path: &str,
+    form: ObjectRepresentation,
+    fields: Option<&str>,
+    seconds: u32,
+) -> BuildRequestResult {
+    let seconds = seconds.to_string();
+    let parameters = [
+        ("watch", Some("true")),
+        ("sendInitialEvents", Some("true")),
+        ("resourceVersionMatch", Some("NotOlderThan")),
+        ("allowWatchBookmarks", Some("true")),
+        ("timeoutSeconds", Some(&*seconds)),
+        ("fieldSelector", fields),
+    ];
+    Request::get(with_query(path, &parameters)).header(ACCEPT, form.one()).body(Bytes::new())
+}
+
 /// Appends the parameters that have a value to a path.
 pub fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let said = parameters.iter().filter_map(|(name, value)| Some((name, (*value)?)));
