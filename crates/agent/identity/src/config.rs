@@ -62,6 +62,7 @@ pub struct ClusterIdentityConfig {
 
 /// The settings of the `kernel` strategy, which uses the pods from the API server and the kernel's records of connections.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct KernelIdentityConfig {
     /// The settings for reading pods from the API server.
     #[serde(flatten)]
