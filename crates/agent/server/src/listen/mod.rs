@@ -5,8 +5,8 @@
 //! other shards, and the thread accepts from its shards in turn. With a single backlog, all clients would wait behind that
 //! client. The kernel's choice also puts all connections of a client on one thread.
 //!
-//! Two clients share a shard if the last bits of their addresses are equal. There are up to 256 shards, one for each value of the last byte
-//! of an address, so pods of one node rarely share a shard. If two clients share a shard, each client still has a separate share
+//! Two clients share a shard if the last bits of their addresses are equal. Each address has up to 256 shards, one for each value of the last
+//! byte of a client's address, so pods of one node rarely share a shard. If two clients share a shard, each client still has a separate share
 //! of connections, turns and memory.
 //!
 //! One additional shard takes the connections whose source address equals the listener's address. The agent's readiness request
@@ -430,6 +430,8 @@ mod tests {
             let addresses = free.bound_addresses();
             assert_eq!(addresses.iter().map(|at| at.ip().to_string()).collect::<Vec<_>>(), ips);
             assert_eq!(addresses[0].port(), addresses[1].port());
+            // The shards of the second address, which are opened later, do not open the first one to other processes.
+            assert!(addresses.iter().all(|at| open(*at, true).is_err()), "{addresses:?}");
             let (port, second) =
                 (addresses[0].port(), guard_all(&ips.map(|ip| ip.parse().unwrap()), 0).unwrap());
             drop(free);
