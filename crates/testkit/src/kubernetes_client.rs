@@ -132,7 +132,12 @@ impl KubernetesApi {
 
     /// Reports a status as the kubelet does: phase and address.
     pub fn set_pod_status(&self, name: &str, phase: &str, address: &str) {
-        let report = objects::pod_status(phase, &[address]);
+        self.set_pod_addresses(name, phase, &[address]);
+    }
+
+    /// Reports a pod's phase and all its addresses, one of each IP family at most, as a kubelet does.
+    pub fn set_pod_addresses(&self, name: &str, phase: &str, addresses: &[&str]) {
+        let report = objects::pod_status(phase, addresses);
         self.call_expecting_success("PATCH", &format!("{}/{name}/status", pods_path()), Some(&report));
     }
 

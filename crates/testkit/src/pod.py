@@ -209,6 +209,15 @@ def fetch(address, port, target):
     return response(s)
 
 
+def fetch_v6only(address, port, target):
+    """The same from a socket that cannot reach IPv4 addresses."""
+    s = stream(address)
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    s.connect((address, port))
+    s.send(request(target, "Connection: close\r\n"))
+    return response(s)
+
+
 def fetch_held(target):
     """The same on the connection that was held last."""
     s = held.pop()
@@ -389,7 +398,7 @@ def told(line):
     if what == "steady":
         kind, address, port, target = words
         return steady(kind, address, int(port), target)
-    if what in ("ask", "hold", "load", "use", "fetch", "flood", "churn", "delayed"):
+    if what in ("ask", "hold", "load", "use", "fetch", "fetch_v6only", "flood", "churn", "delayed"):
         name = words.pop(0) if what == "ask" else what
         address, port, *rest = words
         return globals()[name](address, int(port), *rest)

@@ -1,6 +1,6 @@
 //! Reads the `identity` section: the strategy that identifies pods, and the settings of that strategy.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use seawall_core::{PodUid, ServiceAccount};
 use serde::{Serialize, Serializer};
 
 use super::downward_api::DownwardApi;
+use super::node_addresses::NodeAddresses;
 use super::redirect_target;
 
 /// The strategy that identifies clients.
@@ -62,6 +63,7 @@ pub struct ClusterIdentityConfig {
 
 /// The settings of the `kernel` strategy, which uses the pods from the API server and the kernel's records of connections.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct KernelIdentityConfig {
     /// The settings for reading pods from the API server.
     #[serde(flatten)]
@@ -74,9 +76,9 @@ pub struct KernelIdentityConfig {
     /// The UID of the agent's own pod.
     #[serde(skip)]
     pub own_pod_uid: PodUid,
-    /// The node's address. Pods connect to this address if a listener listens on all addresses (`0.0.0.0` or `::`).
+    /// The node's addresses. Pods connect to these addresses if a listener listens on all addresses (`0.0.0.0` or `::`).
     #[serde(skip)]
-    pub node_address: Option<IpAddr>,
+    pub node_addresses: NodeAddresses,
 }
 
 /// The paths at which this process finds the redirect's eBPF programs and the pods' cgroups.
@@ -219,7 +221,7 @@ impl KernelIdentityConfig {
             let port = address.port().max(1);
             (SocketAddr::new(address.ip(), port), *dialects)
         });
-        if let Err(reason) = redirect_target::agent_address(spoken, downward.node_address) {
+        if let Err(reason) = redirect_target::agent_address(spoken, downward.node_addresses) {
             root.node_of_key("listen").reject(format!("{reason}, because the strategy is kernel"));
         }
         let own = downward.own_pod_uid.clone().unwrap_or_else(|| PodUid("".into()));
@@ -228,7 +230,7 @@ impl KernelIdentityConfig {
             trusted_proxies: Vec::new(),
             redirect,
             own_pod_uid: own,
-            node_address: downward.node_address,
+            node_addresses: downward.node_addresses,
         }
     }
 }

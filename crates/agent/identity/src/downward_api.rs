@@ -2,18 +2,22 @@
 //!
 //! All nodes share one configuration file, so environment variables provide the data that differs between nodes.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use seawall_core::PodUid;
 
-/// Holds the node's name, the node's address and the UID of the agent's own pod. A field is `None` if the agent's manifest does
+use super::node_addresses::{NODE_ADDRESSES_FORMAT_HINT, NodeAddresses};
+
+/// Holds the node's name, the node's addresses and the UID of the agent's own pod. A field is `None` if the agent's manifest does
 /// not set the field's environment variable.
 #[derive(Clone, Debug, Default)]
 pub struct DownwardApi {
     /// The node's name: `spec.nodeName` of the agent's pod.
     pub node_name: Option<String>,
-    /// The node's address: `status.hostIP` of the agent's pod.
-    pub node_address: Option<IpAddr>,
+    /// The node's addresses: `status.hostIPs` of the agent's pod, or its `status.hostIP` if that list is empty.
+    pub node_addresses: NodeAddresses,
+    /// The expectation that the variable with the node's addresses does not meet, if it has another content than addresses.
+    pub node_addresses_mistake: Option<String>,
     /// The UID of the agent's own pod: its `metadata.uid`.
     pub own_pod_uid: Option<PodUid>,
 }
@@ -21,17 +25,31 @@ pub struct DownwardApi {
 impl DownwardApi {
     /// The name of the environment variable that contains the node's name.
     pub const NODE_NAME_VARIABLE: &str = "NODE_NAME";
-    /// The name of the environment variable that contains the node's address.
+    /// The name of the environment variable that contains all addresses of the node, separated by commas.
+    pub const NODE_ADDRESSES_VARIABLE: &str = "NODE_IPS";
+    /// The name of the environment variable that contains the node's first address. It counts if there is no list of all addresses:
+    /// an agent that is started by hand needs only this one.
     pub const NODE_ADDRESS_VARIABLE: &str = "NODE_IP";
     /// The name of the environment variable that contains the UID of the agent's own pod.
     pub(crate) const POD_UID_VARIABLE: &str = "POD_UID";
 
-    /// Reads the environment variables of this process. Ignores an address that cannot be parsed.
+    /// Reads the environment variables of this process.
     pub fn from_env() -> Self {
-        let told = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    fn from_variables(variable: impl Fn(&'static str) -> Option<String>) -> Self {
+        let told = |name| variable(name).filter(|text| !text.is_empty());
+        let addresses = [Self::NODE_ADDRESSES_VARIABLE, Self::NODE_ADDRESS_VARIABLE];
+        let addresses = addresses.into_iter().find_map(|name| Some((name, told(name)?)));
+        let (node_addresses, node_addresses_mistake) = match addresses {
+            None => Default::default(),
+            Some((name, text)) => parse_addresses(name, &text),
+        };
         Self {
             node_name: told(Self::NODE_NAME_VARIABLE),
-            node_address: told(Self::NODE_ADDRESS_VARIABLE).and_then(|text| text.parse().ok()),
+            node_addresses,
+            node_addresses_mistake,
             own_pod_uid: told(Self::POD_UID_VARIABLE).map(|uid| PodUid(uid.into())),
         }
     }
@@ -45,10 +63,12 @@ impl DownwardApi {
     /// are not set.
     pub fn with_placeholders(self) -> Self {
         // This address is reserved for documentation (RFC 5737), so no node has it.
-        const ANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+        const ANY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        let has_addresses = !self.node_addresses.is_empty() || self.node_addresses_mistake.is_some();
         Self {
             node_name: self.node_name.or_else(|| Some("node".into())),
-            node_address: self.node_address.or(Some(ANY)),
+            node_addresses: if has_addresses { self.node_addresses } else { ANY.into() },
+            node_addresses_mistake: self.node_addresses_mistake,
             own_pod_uid: self.own_pod_uid.or_else(|| Some(PodUid("pod".into()))),
         }
     }
@@ -56,5 +76,55 @@ impl DownwardApi {
     /// Returns data that contains only the node's name.
     pub fn for_node(node: &str) -> Self {
         Self { node_name: Some(node.into()), ..Self::default() }
+    }
+}
+
+fn parse_addresses(name: &str, text: &str) -> (NodeAddresses, Option<String>) {
+    match text.parse() {
+        Ok(addresses) => (addresses, None),
+        Err(_) => {
+            let expected = format!(
+                "{NODE_ADDRESSES_FORMAT_HINT}, in the environment variable {name}, which contains {text:?}"
+            );
+            (NodeAddresses::default(), Some(expected))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(variables: &[(&str, &str)]) -> Result<Vec<String>, String> {
+        let read = |name: &'static str| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned())
+        };
+        let downward = DownwardApi::from_variables(read);
+        let addresses = downward.node_addresses.iter().map(|address| address.to_string()).collect();
+        downward.node_addresses_mistake.map_or(Ok(addresses), Err)
+    }
+
+    #[test]
+    fn all_addresses_count_and_one_alone_where_there_is_no_list() {
+        for (variables, expected) in [
+            (&[("NODE_IP", "10.0.0.1")][..], &["10.0.0.1"][..]),
+            (&[("NODE_IP", "10.0.0.1"), ("NODE_IPS", "")], &["10.0.0.1"]),
+            (&[("NODE_IP", "10.0.0.1"), ("NODE_IPS", "10.0.0.1,fd00::1")], &["10.0.0.1", "fd00::1"]),
+            (&[("NODE_IPS", "fd00::1,10.0.0.1")], &["fd00::1", "10.0.0.1"]),
+            (&[], &[]),
+        ] {
+            assert_eq!(addresses(variables).unwrap(), expected, "{variables:?}");
+        }
+    }
+
+    /// An agent that ignored the list would leave one family of pods without an answer, and nothing would tell why.
+    #[test]
+    fn a_variable_without_addresses_is_a_mistake_that_names_it() {
+        for (name, text) in [("NODE_IPS", "10.0.0.1,here"), ("NODE_IP", "here")] {
+            let mistake = addresses(&[(name, text)]).unwrap_err();
+            assert!(mistake.contains(&format!("{name}, ")) && mistake.contains(text), "{mistake}");
+        }
+        let both = addresses(&[("NODE_IP", "10.0.0.1"), ("NODE_IPS", "here")]);
+        assert!(both.unwrap_err().contains("NODE_IPS"));
     }
 }

@@ -10,6 +10,7 @@ mod cluster_attester;
 pub mod config;
 pub mod downward_api;
 pub mod entitlement_swap;
+pub mod node_addresses;
 mod pod_registry;
 pub mod pod_resolver;
 mod reconcile;

@@ -7,22 +7,26 @@ use seawall_core::cloud::DialectName;
 use seawall_core::endpoint::MetadataEndpoint;
 use seawall_redirect::AgentAddress;
 
+use super::node_addresses::NodeAddresses;
+
 type Listener<'a> = (SocketAddr, &'a [DialectName]);
 
 /// Returns the agent's addresses and ports to which the redirect sends connections.
 ///
 /// For each endpoint (metadata, container credentials), the result has the port of one listener: the first that pods can reach
 /// and that serves the endpoint. The result has at most one address of each IP family, and an endpoint's port is the same in
-/// both families. For a listener on all addresses (`0.0.0.0` or `::`), the result has the address `node`.
+/// both families. For a listener on all addresses (`0.0.0.0` or `::`), the result has the addresses `node`.
 ///
 /// # Errors
 /// Pods cannot reach any listener, or the listeners of the two endpoints have different addresses.
 pub(crate) fn agent_address<'a>(
     spoken: impl IntoIterator<Item = Listener<'a>>,
-    node: Option<IpAddr>,
+    node: NodeAddresses,
 ) -> Result<AgentAddress, String> {
-    let reach = |(at, dialects): Listener<'a>| Some((reachable(at, node)?, dialects));
-    let listeners: Vec<_> = spoken.into_iter().filter_map(reach).collect();
+    let reach = |(at, dialects): Listener<'a>| {
+        reachable(at, node).into_iter().map(move |at| (at, dialects)).collect::<Vec<_>>()
+    };
+    let listeners: Vec<_> = spoken.into_iter().flat_map(reach).collect();
     let first =
         |endpoint| listeners.iter().find(|(_, dialects)| answers(dialects, endpoint)).map(|(at, _)| *at);
     let (metadata, containers) =
@@ -57,17 +61,17 @@ fn answers(dialects: &[DialectName], endpoint: MetadataEndpoint) -> bool {
     dialects.iter().any(|dialect| dialect.endpoint() == endpoint)
 }
 
-/// Returns the address at which a pod reaches a listener. Returns `None` for loopback, because a pod's connection to loopback
+/// Returns the addresses at which a pod reaches a listener. Returns none for loopback, because a pod's connection to loopback
 /// stays inside the pod.
-fn reachable(at: SocketAddr, node: Option<IpAddr>) -> Option<SocketAddr> {
+fn reachable(at: SocketAddr, node: NodeAddresses) -> Vec<SocketAddr> {
     let ip = at.ip().to_canonical();
-    if ip.is_unspecified() {
-        // A listener on `::` accepts IPv4 and IPv6. A listener on `0.0.0.0` accepts only IPv4, so the node's address must be
-        // IPv4.
-        let node = node.filter(|node| at.is_ipv6() || node.is_ipv4())?;
-        return Some(SocketAddr::new(node, at.port()));
-    }
-    (!ip.is_loopback()).then(|| SocketAddr::new(ip, at.port()))
+    let addresses: Vec<IpAddr> = if ip.is_unspecified() {
+        // A listener on `::` accepts IPv4 and IPv6. A listener on `0.0.0.0` accepts only IPv4.
+        node.iter().filter(|node| at.is_ipv6() || node.is_ipv4()).collect()
+    } else {
+        [ip].into_iter().filter(|ip| !ip.is_loopback()).collect()
+    };
+    addresses.into_iter().map(|ip| SocketAddr::new(ip, at.port())).collect()
 }
 
 #[cfg(test)]
@@ -79,8 +83,12 @@ mod tests {
 
     /// Returns the addresses and ports as the text `v4 v6 metadata containers`, with `-` for each missing value.
     fn told(listeners: &[(&str, &'static [DialectName])]) -> Result<String, String> {
+        told_on("10.0.0.1", listeners)
+    }
+
+    fn told_on(node: &str, listeners: &[(&str, &'static [DialectName])]) -> Result<String, String> {
         let listeners = listeners.iter().map(|(at, dialects)| (at.parse().unwrap(), *dialects));
-        let node = "10.0.0.1".parse().ok();
+        let node = node.parse().unwrap();
         let AgentAddress {
             v4,
             v6,
@@ -117,6 +125,22 @@ mod tests {
         assert_eq!(told(&both).unwrap(), "10.0.0.2 fd00::2 2 -");
         let apart = [("10.0.0.2:2", GOOGLE), ("[fd00::2]:3", GOOGLE)];
         assert_eq!(told(&apart).unwrap(), "10.0.0.2 - 2 -");
+    }
+
+    #[test]
+    fn a_listener_on_all_addresses_is_reached_at_each_of_the_nodes_that_it_accepts() {
+        for node in ["10.0.0.1,fd00::1", "fd00::1,10.0.0.1"] {
+            assert_eq!(told_on(node, &[("[::]:2", GOOGLE)]).unwrap(), "10.0.0.1 fd00::1 2 -");
+            assert_eq!(told_on(node, &[("0.0.0.0:2", GOOGLE)]).unwrap(), "10.0.0.1 - 2 -");
+        }
+        let each = [
+            ("[fd00::1]:2", GOOGLE),
+            ("10.0.0.1:2", GOOGLE),
+            ("[fd00::1]:3", CONTAINERS),
+            ("10.0.0.1:3", CONTAINERS),
+        ];
+        assert_eq!(told_on("fd00::1,10.0.0.1", &each).unwrap(), "10.0.0.1 fd00::1 2 3");
+        assert!(told_on("fd00::1", &[("0.0.0.0:2", GOOGLE)]).is_err());
     }
 
     #[test]

@@ -36,6 +36,11 @@ impl ReadinessChecker {
         Self { listeners, probe, turn: Mutex::new(()) }
     }
 
+    /// Returns the addresses of the listeners.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.listeners.iter().map(|(address, _)| *address)
+    }
+
     /// Checks every listener once.
     ///
     /// # Errors

@@ -482,5 +482,7 @@ mod tests {
         let ports = AgentPorts { addresses: vec![IpAddr::from([10, 0, 0, 1])], ports: vec![8988, 8986] };
         // Two ports in two chains.
         assert_eq!(rules(&ports).len(), dropping + 2 * 2);
+        let both = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1])];
+        assert_eq!(rules(&AgentPorts { addresses: both.into(), ..ports }).len(), dropping + 2 * 2 * 2);
     }
 }

@@ -37,16 +37,31 @@ app.kubernetes.io/component: agent
 {{- if and .Values.config.aws .Values.sessionTokenKeys.hostPath }}/var/lib/seawall{{ end -}}
 {{- end }}
 
+{{/* The node's addresses: the first one, and all of them, separated by commas. NODE_IPS is empty while the kubelet reports no list. */}}
+{{- define "seawall.nodeAddressEnv" -}}
+- name: NODE_IP
+  valueFrom:
+    fieldRef:
+      fieldPath: status.hostIP
+- name: NODE_IPS
+  valueFrom:
+    fieldRef:
+      fieldPath: status.hostIPs
+{{- end }}
+
+{{/* The flags with the node's addresses. The first must be the address by which `attach` recognises the node's network. */}}
+{{- define "seawall.nodeAddresses" -}}
+- --node-address=$(NODE_IP)
+- --node-address=$(NODE_IPS)
+{{- end }}
+
 {{/* The environment variables of the agent, and of the container that checks its configuration. */}}
 {{- define "seawall.agentEnv" -}}
 - name: NODE_NAME
   valueFrom:
     fieldRef:
       fieldPath: spec.nodeName
-- name: NODE_IP
-  valueFrom:
-    fieldRef:
-      fieldPath: status.hostIP
+{{ include "seawall.nodeAddressEnv" . }}
 - name: POD_UID
   valueFrom:
     fieldRef:
@@ -83,7 +98,7 @@ app.kubernetes.io/component: agent
 
 {{/* The flags with the agents' fixed ports, which no other translation of the node may lead elsewhere. */}}
 {{- define "seawall.agentPorts" -}}
-- --node-address=$(NODE_IP)
+{{ include "seawall.nodeAddresses" . }}
 - --agent-ports={{ include "seawall.ports" . }}
 {{- end }}
 
@@ -171,10 +186,7 @@ securityContext:
     - {{ . }}
     {{- end }}
   env:
-    - name: NODE_IP
-      valueFrom:
-        fieldRef:
-          fieldPath: status.hostIP
+    {{- include "seawall.nodeAddressEnv" $root | nindent 4 }}
     - name: POD_UID
       valueFrom:
         fieldRef:

@@ -16,6 +16,10 @@ use crate::config;
 /// The memory of the program itself on a full node, including the pages of its executable file (benches/agent-memory: 10.9 MiB).
 const PROGRAM: u64 = 12 << 20;
 
+/// The memory of a listening socket, all of it in the kernel: the socket, its file and its entry in the poller (3.8 KiB in the slabs of
+/// kernel 6.18). [`PROGRAM`] contains the sockets of one address.
+const LISTENING_SOCKET: u64 = 4 << 10;
+
 /// The memory of a connection with an unread request: 8.0 KiB in the kernel and 0.3 KiB in the process (measured with 3,500 connections on
 /// kernel 6.18, which counts the memory of sockets). An idle connection takes 4.1 KiB. The agent uses this constant only if it
 /// cannot measure its memory use while it serves ([`super::cgroup_memory`]).
@@ -52,6 +56,10 @@ const LEAST_HELD: u64 = 512 << 10;
 /// The maximum number of listening sockets per address. This number is a power of two.
 /// The kernel distributes pods among these sockets (`listen`).
 const MOST_LANES: u64 = 256;
+
+/// The maximum number of these sockets for all addresses together: on a node with two addresses and AWS's second endpoint, each of the four
+/// addresses gets half of [`MOST_LANES`].
+const MOST_LANES_OF_ALL: u64 = 2 * MOST_LANES;
 
 /// The number of file descriptors that are not for pods. The admin port takes 32, and connections to the cloud and the API server
 /// take 20. Pollers, timers, signals and files take the other 36.
@@ -90,8 +98,11 @@ impl ClientCaps {
         config: &config::AgentConfig,
     ) -> Self {
         let limits = &config.limits;
-        let memory = machine.memory_limit.map(|limit| limit.saturating_sub(PROGRAM).max(limit / 4));
         let lanes = lanes(descriptors, config.listen.len() as u64);
+        let sockets_of_one = listen::sockets_per_address(lanes as usize) as u64;
+        let sockets = sockets_of_one * config.listen.len() as u64;
+        let program = PROGRAM + sockets.saturating_sub(sockets_of_one) * LISTENING_SOCKET;
+        let memory = machine.memory_limit.map(|limit| limit.saturating_sub(program).max(limit / 4));
         // Connections get half of `room`. Buffered bytes and upstream requests each get an eighth. Long polls get a sixteenth.
         let part = |part: u64, cost: u64| memory.map_or(u64::MAX, |room| (room / part / cost).max(4));
         let upstream_requests =
@@ -99,7 +110,6 @@ impl ClientCaps {
         let long_polls = u64::from(limits.long_polls).min(descriptors / 8).min(part(16, LONG_POLL)).max(1);
         // For each concurrent request, the agent can hold two connections to the real server: one in use and one idle. A long poll in `conceal` uses
         // one connection.
-        let sockets = listen::sockets_per_address(lanes as usize) as u64 * config.listen.len() as u64;
         let taken = sockets + 2 * upstream_requests + long_polls + OTHER_DESCRIPTORS;
         let open = descriptors.saturating_sub(taken);
         let fit = memory.filter(|_| !is_followed).map_or(MOST_CONNECTIONS, |room| {
@@ -149,9 +159,10 @@ fn per_caller(limits: &config::LimitsConfig, connections: u32) -> u32 {
 }
 
 /// Returns the number of listening sockets for pods per address. The number is a power of two.
-/// The sockets of all addresses together take at most an eighth of the file descriptors.
+/// The sockets of all addresses together take at most an eighth of the file descriptors and number at most [`MOST_LANES_OF_ALL`].
 fn lanes(descriptors: u64, addresses: u64) -> u64 {
-    let most = (descriptors / 8 / addresses.max(1)).clamp(1, MOST_LANES);
+    let of_one = |of_all: u64| of_all / addresses.max(1);
+    let most = of_one(descriptors / 8).min(of_one(MOST_LANES_OF_ALL)).clamp(1, MOST_LANES);
     1 << most.ilog2()
 }
 
@@ -202,6 +213,32 @@ mod tests {
             (8192, 8192, 256)
         );
         assert_eq!((room.upstream_requests, room.long_polls), (64, 256));
+    }
+
+    /// Each of the node's addresses has sockets of its own, in the kernel's memory.
+    #[test]
+    fn more_addresses_take_neither_more_sockets_than_two_have_nor_memory_of_clients() {
+        let room = |listen: &str, memory| {
+            let text =
+                format!("google: {{ mode: conceal }}\nidentity: {{ strategy: anyone }}\nlisten: {listen}\n");
+            let addresses = "10.0.0.1,fd00::1".parse().unwrap();
+            let downward =
+                config::DownwardApi { node_addresses: addresses, ..config::DownwardApi::default() };
+            let config = AgentConfig::parse(&text, Path::new("/"), &downward).unwrap();
+            let limits = DetectedLimits { memory_limit: memory, cpu_quota_cores: None };
+            ClientCaps::from_machine_limits(&limits, false, 1 << 16, &config)
+        };
+        let sockets = |listen, addresses: u64| {
+            let lanes = room(listen, None).listening_sockets_per_address;
+            listen::sockets_per_address(lanes) as u64 * addresses
+        };
+        assert_eq!(sockets("[\"10.0.0.1:1\"]", 1), 257);
+        assert_eq!(sockets("[\"node:1\"]", 2), 514);
+        assert_eq!(sockets("[\"node:1\", \"node:2\"]", 4), 516);
+        let connections = |listen| u64::from(room(listen, Some(32 << 20)).connections) * CONNECTION;
+        let (one, two) = (connections("[\"10.0.0.1:1\"]"), connections("[\"node:1\"]"));
+        // Connections get half of the memory.
+        assert!(one - two >= 257 * LISTENING_SOCKET / 2 - CONNECTION, "{one} {two}");
     }
 
     #[test]

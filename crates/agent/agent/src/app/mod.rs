@@ -107,10 +107,10 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let watch = parts.thread_watch(&metrics, hangs);
     let mut registry = Registry::default();
     parts.spawn_pod_scans(&control, &mut registry);
-    let probes = parts.probes(config, &listeners.addresses);
-    let admin = parts.admin(registry, config, &metrics, log, probes, &watch);
+    let probes = parts.probes(config, &listeners);
+    let admin = parts.admin(registry, config, &metrics, log, (probes, left_out(config, &listeners)), &watch);
     let capture = parts.watch_capture(&control, &stopper, &stop);
-    announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
+    announce(config, identity, &listeners.bound_addresses(), doors.address(), threads, &parts.room);
     control.spawn(open(
         parts.capture.clone(),
         parts.identity.cluster_client.clone(),
@@ -211,7 +211,21 @@ fn spoken<'a>(
     config: &'a AgentConfig,
     bound: &'a Listeners,
 ) -> impl Iterator<Item = (SocketAddr, &'a [DialectName])> {
-    bound.addresses.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]))
+    let each = bound.addresses.iter().zip(&config.listen);
+    each.filter_map(|(address, listen)| Some(((*address)?, &listen.dialects[..])))
+}
+
+/// Returns a warning for each address of the node at which the agent does not listen.
+fn left_out(config: &AgentConfig, bound: &Listeners) -> Vec<String> {
+    let each = bound.addresses.iter().zip(&config.listen).filter(|(address, _)| address.is_none());
+    let warning = |listen: &ListenConfig| {
+        let (ip, family) = (listen.address.ip(), if listen.address.is_ipv4() { "IPv4" } else { "IPv6" });
+        format!(
+            "the agent does not listen at the node's address {ip}, which this machine cannot bind or whose ports another process has: pods that \
+             use {family} alone get no answer. The log has the reason; restart the agent once it is gone"
+        )
+    };
+    each.map(|(_, listen)| warning(listen)).collect()
 }
 
 /// Waits until the agent can serve. Then makes the redirect send captured connections to this agent, and removes the node's startup taint.
@@ -427,7 +441,7 @@ impl AgentContext {
         config: &AgentConfig,
         metrics: &[Arc<ThreadMetrics>],
         log: &AgentLog,
-        listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>,
+        (listeners, left_out): (Vec<(SocketAddr, Vec<ReadinessRequest>)>, Vec<String>),
         watch: &ThreadWatch,
     ) -> Arc<AdminServer> {
         let (clock, own_clock) = (self.clock.clone(), self.clock.clone());
@@ -448,6 +462,7 @@ impl AgentContext {
             unreachable_reason: Box::new(move || detour.as_ref()?.unready_reason()),
             warnings: Box::new(move || {
                 let mut lines = who.warnings();
+                lines.extend(left_out.iter().cloned());
                 lines.extend(told.remark());
                 lines.extend(clouds.current().warnings());
                 lines.extend(seccomp.warning());
@@ -525,13 +540,10 @@ impl AgentContext {
     }
 
     /// Returns the readiness requests for each bound address.
-    fn probes(
-        &self,
-        config: &AgentConfig,
-        addresses: &[SocketAddr],
-    ) -> Vec<(SocketAddr, Vec<ReadinessRequest>)> {
-        let (each, clouds) = (addresses.iter().zip(&config.listen), self.clouds.current());
-        each.map(|(address, listen)| (*address, clouds.readiness_requests(&listen.dialects))).collect()
+    fn probes(&self, config: &AgentConfig, bound: &Listeners) -> Vec<(SocketAddr, Vec<ReadinessRequest>)> {
+        let clouds = self.clouds.current();
+        let each = spoken(config, bound);
+        each.map(|(address, dialects)| (address, clouds.readiness_requests(dialects))).collect()
     }
 
     /// Returns the dialect settings that stay the same when a reload changes the configuration.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 pub(super) const ADDRESS_FORMAT_HINT: &str = "an address and port such as 127.0.0.1:8988";
 pub(super) const LISTEN_ADDRESS_FORMAT_HINT: &str = "an address and port such as 127.0.0.1:8988 or node:0";
 
-/// The placeholder for the node's address in `listen`. With this placeholder, all nodes can use the same file.
+/// The placeholder for the node's addresses in `listen`. With this placeholder, all nodes can use the same file.
 pub(super) const NODE_ADDRESS_PLACEHOLDER: &str = "node";
 
 /// The default port of the admin address.

@@ -8,7 +8,11 @@ const NODE: &str = "listen: [\"node:0\"]\nidentity: { strategy: kernel";
 
 fn downward() -> DownwardApi {
     let pod = Some(PodUid("5eaf".into()));
-    DownwardApi { node_address: "10.0.0.1".parse().ok(), own_pod_uid: pod, ..DownwardApi::for_node("n1") }
+    DownwardApi {
+        node_addresses: "10.0.0.1".parse().unwrap(),
+        own_pod_uid: pod,
+        ..DownwardApi::for_node("n1")
+    }
 }
 
 fn read(text: &str, downward: &DownwardApi) -> Result<AgentConfig, String> {
@@ -24,6 +28,29 @@ fn one_file_serves_all_nodes_because_each_agent_is_told_where_it_is() {
     assert_eq!((kernel.cluster.node_name.as_str(), &*kernel.own_pod_uid.0), ("n1", "5eaf"));
     let usual = ("/sys/fs/bpf".into(), "/sys/fs/cgroup".into(), None);
     assert_eq!((kernel.redirect.bpffs, kernel.redirect.cgroup_root, kernel.redirect.kubepods_cgroup), usual);
+}
+
+/// The agent listened at the node's first address alone: sockets of the other family could not reach it.
+#[test]
+fn a_listener_of_the_node_is_at_each_of_its_addresses_with_the_same_ports_and_dialects() {
+    let downward = DownwardApi { node_addresses: "10.0.0.1,fd00::1".parse().unwrap(), ..downward() };
+    let listen = "listen: [{ address: \"node:8988\", secondPort: 8986, dialects: [google] }, \"127.0.0.1:1\"]\n\
+                  identity: { strategy: kernel";
+    let config = read(listen, &downward).unwrap();
+    let listeners: Vec<_> = config
+        .listen
+        .iter()
+        .map(|listen| (listen.address.to_string(), listen.second_port, listen.is_additional))
+        .collect();
+    let expected = [
+        ("10.0.0.1:8988", Some(8986), false),
+        ("[fd00::1]:8988", Some(8986), true),
+        ("127.0.0.1:1", None, false),
+    ];
+    assert_eq!(listeners, expected.map(|(address, second, other)| (address.to_owned(), second, other)));
+    assert!(config.listen.iter().all(|listen| listen.dialects == [DialectName::Google]));
+    let twice = read("listen: [\"node:8988\", \"[fd00::1]:8988\"]\nidentity: { strategy: kernel", &downward);
+    assert!(twice.unwrap_err().contains("listen[1]"));
 }
 
 #[test]
@@ -45,7 +72,7 @@ fn a_strategy_that_there_is_not_is_a_mistake() {
 #[test]
 fn what_the_manifest_does_not_tell_is_named_all_at_once() {
     let mistakes = read(NODE, &DownwardApi::default()).unwrap_err();
-    for place in ["listen[0]", "NODE_IP", "identity.nodeName", "NODE_NAME"] {
+    for place in ["listen[0]", "NODE_IPS", "NODE_IP", "identity.nodeName", "NODE_NAME"] {
         assert!(mistakes.contains(place), "{place} in {mistakes}");
     }
     let mistakes = read(NODE, &DownwardApi { own_pod_uid: None, ..downward() }).unwrap_err();

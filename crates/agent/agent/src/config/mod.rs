@@ -64,6 +64,9 @@ pub(crate) struct ListenConfig {
     /// The port that the agent takes while another process has the port of `address`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) second_port: Option<u16>,
+    /// True for the second address that one entry `node:PORT` stands for. It gets the same port as the address before it.
+    #[serde(skip)]
+    pub(crate) is_additional: bool,
     /// The dialects of this address, at least one. If there are several dialects, the request path selects the dialect.
     pub(crate) dialects: Vec<DialectName>,
 }
@@ -78,7 +81,11 @@ pub(crate) enum ThreadCount {
 impl ListenConfig {
     /// Returns the address to bind.
     pub(crate) fn listen_address(&self) -> ListenAddress {
-        ListenAddress { address: self.address, second_port: self.second_port }
+        ListenAddress {
+            address: self.address,
+            second_port: self.second_port,
+            is_additional: self.is_additional,
+        }
     }
 }
 
@@ -136,7 +143,7 @@ impl AgentConfig {
         if configured.is_empty() && !is_old {
             root.node_of_key(CloudName::ALL[0].as_str()).reject("the section of at least one cloud");
         }
-        let listen = addresses.into_iter().map(|entry| listen(entry, &configured));
+        let listen = addresses.into_iter().flat_map(|entry| listen(entry, &configured));
         let listen: Vec<_> = listen.collect();
         let spoken: Vec<_> = listen.iter().map(|listen| (listen.address, &listen.dialects[..])).collect();
         Self {
@@ -174,7 +181,8 @@ const LEVEL: &str = "error, warn, info or debug";
 
 /// An entry of `listen` before its dialects are known to be valid.
 struct ListenEntry<'d> {
-    address: SocketAddr,
+    /// The addresses, at least one. Only `node:PORT` can stand for several.
+    addresses: Vec<SocketAddr>,
     second_port: Option<u16>,
     dialects: Option<DocumentNode<'d>>,
 }
@@ -182,8 +190,11 @@ struct ListenEntry<'d> {
 impl ListenEntry<'_> {
     /// Returns the addresses that this entry can use.
     fn own_addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
-        let second = self.second_port.map(|port| SocketAddr::new(self.address.ip(), port));
-        [Some(self.address), second].into_iter().flatten()
+        let second_port = self.second_port;
+        self.addresses.clone().into_iter().flat_map(move |address| {
+            let second = second_port.map(|port| SocketAddr::new(address.ip(), port));
+            [Some(address), second].into_iter().flatten()
+        })
     }
 
     /// Returns the addresses that no other entry may use. Port 0 stands for any free port, so it never collides.
@@ -195,7 +206,11 @@ impl ListenEntry<'_> {
 /// Returns the entries of `listen`.
 fn addresses<'d>(node: &DocumentNode<'d>, downward: &DownwardApi) -> Vec<ListenEntry<'d>> {
     if !node.is_present() {
-        return vec![ListenEntry { address: loopback_address(8988), second_port: None, dialects: None }];
+        return vec![ListenEntry {
+            addresses: vec![loopback_address(8988)],
+            second_port: None,
+            dialects: None,
+        }];
     }
     let items = node.list();
     if items.is_empty() {
@@ -204,12 +219,13 @@ fn addresses<'d>(node: &DocumentNode<'d>, downward: &DownwardApi) -> Vec<ListenE
     let mut all: Vec<ListenEntry<'d>> = Vec::new();
     for item in &items {
         let Some(entry) = address(item, downward) else { continue };
-        let known: Vec<_> = all.iter().flat_map(ListenEntry::fixed_addresses).collect();
-        let own: Vec<_> = entry.fixed_addresses().collect();
-        if own.iter().any(|address| known.contains(address))
-            || matches!(own[..], [first, second] if first == second)
-        {
-            item.reject("an address that is not already in the list");
+        let mut known: Vec<_> = all.iter().flat_map(ListenEntry::fixed_addresses).collect();
+        for address in entry.fixed_addresses() {
+            if known.contains(&address) {
+                item.reject("an address that is not already in the list");
+                break;
+            }
+            known.push(address);
         }
         all.push(entry);
     }
@@ -233,43 +249,60 @@ fn admin(node: &DocumentNode<'_>, listen: &[SocketAddr]) -> SocketAddr {
 
 fn address<'d>(item: &DocumentNode<'d>, downward: &DownwardApi) -> Option<ListenEntry<'d>> {
     if !item.is_table() {
-        return Some(ListenEntry {
-            address: own_address(item, downward)?,
-            second_port: None,
-            dialects: None,
-        });
+        let addresses = own_addresses(item, downward)?;
+        return Some(ListenEntry { addresses, second_port: None, dialects: None });
     }
     let table = item.as_table();
-    let address = own_address(&table.required_node("address", LISTEN_ADDRESS_FORMAT_HINT), downward);
+    let addresses = own_addresses(&table.required_node("address", LISTEN_ADDRESS_FORMAT_HINT), downward);
     let second_port =
         table.node_of_key("secondPort").number(1..=65_535).and_then(|port| port.try_into().ok());
     let dialects = table.node_of_key("dialects");
-    Some(ListenEntry { address: address?, second_port, dialects: dialects.is_present().then_some(dialects) })
+    Some(ListenEntry {
+        addresses: addresses?,
+        second_port,
+        dialects: dialects.is_present().then_some(dialects),
+    })
 }
 
-/// Reads an address of this machine, or a port on the node's address.
-fn own_address(item: &DocumentNode<'_>, downward: &DownwardApi) -> Option<SocketAddr> {
+/// Reads an address of this machine, or a port on each of the node's addresses.
+fn own_addresses(item: &DocumentNode<'_>, downward: &DownwardApi) -> Option<Vec<SocketAddr>> {
     let port = |text: &str| text.strip_prefix(NODE_ADDRESS_PLACEHOLDER)?.strip_prefix(':')?.parse().ok();
     let read = |text: &str| match port(text) {
-        Some(port) => Some(downward.node_address.map(|ip| SocketAddr::new(ip, port))),
-        None => text.parse().ok().map(Some),
+        Some(port) => Some(downward.node_addresses.iter().map(|ip| SocketAddr::new(ip, port)).collect()),
+        None => text.parse().ok().map(|address| vec![address]),
     };
-    let address = item.text(LISTEN_ADDRESS_FORMAT_HINT, read)?;
-    if address.is_none() {
-        item.reject(format!(
-            "the node's address in the environment variable {}",
-            DownwardApi::NODE_ADDRESS_VARIABLE
-        ));
+    let addresses: Vec<_> = item.text(LISTEN_ADDRESS_FORMAT_HINT, read)?;
+    if addresses.is_empty() {
+        let missing = || {
+            format!(
+                "the node's addresses in the environment variable {}, or one in {}",
+                DownwardApi::NODE_ADDRESSES_VARIABLE,
+                DownwardApi::NODE_ADDRESS_VARIABLE
+            )
+        };
+        item.reject(downward.node_addresses_mistake.clone().unwrap_or_else(missing));
+        return None;
     }
-    address
+    Some(addresses)
 }
 
-/// Returns a listener. If the file lists no dialects, the listener has the default dialects of all configured clouds.
-fn listen(entry: ListenEntry<'_>, configured: &[DialectName]) -> ListenConfig {
-    let ListenEntry { address, second_port, dialects } = entry;
+/// Returns a listener for each address of an entry.
+fn listen(entry: ListenEntry<'_>, configured: &[DialectName]) -> Vec<ListenConfig> {
+    let ListenEntry { addresses, second_port, dialects } = entry;
+    let dialects = dialects_of_entry(dialects.as_ref(), configured);
+    let listener = |(n, address)| ListenConfig {
+        address,
+        second_port,
+        is_additional: n > 0,
+        dialects: dialects.clone(),
+    };
+    addresses.into_iter().enumerate().map(listener).collect()
+}
+
+/// Returns the dialects of an entry. If the file lists none, these are the default dialects of all configured clouds.
+fn dialects_of_entry(dialects: Option<&DocumentNode<'_>>, configured: &[DialectName]) -> Vec<DialectName> {
     let Some(place) = dialects else {
-        let by_default = configured.iter().copied().filter(|dialect| dialect.is_enabled_by_default());
-        return ListenConfig { address, second_port, dialects: by_default.collect() };
+        return configured.iter().copied().filter(|dialect| dialect.is_enabled_by_default()).collect();
     };
     let known = |text: &str| configured.iter().find(|dialect| dialect.as_str() == text).copied();
     let expected = "a dialect of a cloud that has a section in this file";
@@ -277,7 +310,7 @@ fn listen(entry: ListenEntry<'_>, configured: &[DialectName]) -> ListenConfig {
     if dialects.is_empty() {
         place.reject("at least one dialect of a cloud that has a section in this file");
     }
-    ListenConfig { address, second_port, dialects }
+    dialects
 }
 
 fn log_level(text: &str) -> Option<tracing::Level> {

@@ -89,7 +89,8 @@ fn health_and_readiness_and_nothing_else() {
     let world = World::start(&Plan::federate());
     assert_eq!((world.admin("/healthz").status, world.admin("/healthz").body.as_str()), (200, "ok\n"));
     let ready = world.admin("/readyz");
-    assert_eq!((ready.status, ready.body.as_str()), (200, "ready\n"));
+    let expected = format!("ready\nlistening at {}\n", world.agent.first_listener_address());
+    assert_eq!((ready.status, ready.body), (200, expected));
     assert_eq!(world.metric("seawall_requests_total{cloud=\"none\",route=\"probe\",status=\"2xx\"}"), 1.0);
     for path in ["/", "/debug/pprof", "/metrics/", "/debug/pods/x", "/computeMetadata/v1/"] {
         assert_eq!(world.admin(path).status, 404, "{path}");

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::captured::{ADDRESS, Node, admin, metric};
-use crate::support::network::METADATA;
+use crate::support::network::{GATEWAY6, METADATA};
 use crate::support::{EMAIL, TOKEN, wait_until_some, wait_until_true};
 
 const FIRST: &str = "aaaaaaaa-0000-0000-0000-000000000001";
@@ -39,6 +39,36 @@ fn each_pod_is_given_its_own_also_on_the_nodes_network_and_nobody_else_anything(
     assert_eq!(cart.process.ask("ask connect 169.254.170.23 80"), "EPERM");
     assert_eq!(metric(&agent, "seawall_redirect_connects_total{outcome=\"no_agent\"}"), 1.0);
     assert!(metric(&agent, "seawall_redirect_connects_total{outcome=\"unsupported_port\"}") >= 1.0);
+}
+
+/// The agent listened at the node's first address alone. A socket for IPv6 alone cannot reach an IPv4 address (ENETUNREACH).
+#[test]
+#[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]
+fn one_agent_serves_a_pod_of_a_dual_stack_node_in_each_family() {
+    let mut node = Node::start(&["cart", "logs"]);
+    node.have_ipv6();
+    let agent = node.agent(FIRST);
+    let (mut cart, mut logs) = (node.pod("cart", "cart"), node.host_pod("logs", "logs"));
+    node.give_ipv6(&cart);
+    for pod in [&mut cart, &mut logs] {
+        for (how, address) in [
+            ("fetch", "169.254.169.254"),
+            ("fetch", "fd20:ce::254"),
+            ("fetch_v6only", "fd20:ce::254"),
+            ("fetch_v6only", "fd00:ec2::254"),
+        ] {
+            wait_until_true("the API server's word", || {
+                pod.process.ask(&format!("{how} {address} 80 {EMAIL}")).starts_with("200 ")
+            });
+            let answer = pod.process.ask(&format!("{how} {address} 80 {TOKEN}"));
+            node.check_answer(&answer, &pod.account);
+        }
+    }
+    let port = agent.first_listener_address().port();
+    let ready = admin(&agent, "/readyz").body;
+    assert!(ready.contains(&format!("listening at {ADDRESS}:{port} and [{GATEWAY6}]:{port}\n")), "{ready}");
+    assert_eq!(metric(&agent, "seawall_redirect_connects_total{outcome=\"no_family\"}"), 0.0);
+    assert_eq!(metric(&agent, "seawall_redirect_connections_without_record_total"), 0.0);
 }
 
 /// The limit that `source-ip` has: there, the next pod at an address is the last one until the API server tells.

@@ -91,7 +91,7 @@ impl RedirectHandle {
         socket: impl FnOnce(u16) -> Option<&'a TcpListener>,
         clock: &Clock,
     ) -> anyhow::Result<Self> {
-        let agent = agent_address(spoken, section.node_address)
+        let agent = agent_address(spoken, section.node_addresses)
             .map_err(|reason| anyhow!("listen: expected {reason}"))?;
         let port = agent.metadata_port.or(agent.container_credentials_port).map(NonZeroU16::get);
         let socket =

@@ -94,7 +94,8 @@ pub struct AdminServer {
 #[derive(Clone)]
 struct ReadyReport {
     verdict: Result<(), String>,
-    warnings: String,
+    /// The listeners' addresses and the warnings, one per line.
+    details: String,
 }
 
 /// A page of `/debug/pods`. The page keeps a reader's permit until the client has read the page.
@@ -285,18 +286,23 @@ impl AdminServer {
     }
 
     /// Returns the result of `/readyz`. If the request cannot come from a web page (`for_operators`), the response also contains
-    /// the reason and the warnings.
+    /// the reason, the listeners' addresses and the warnings.
     async fn ready(&self, for_operators: bool) -> Response<Full<Bytes>> {
         let look = async {
-            let warnings =
-                (self.sources.warnings)().into_iter().map(|line| format!("warning: {line}\n")).collect();
-            ReadyReport { warnings, verdict: self.is_ready().await }
+            let addresses: Vec<_> =
+                self.sources.readiness_checker.addresses().map(|at| at.to_string()).collect();
+            let addresses = format!("listening at {}\n", addresses.join(" and "));
+            let warnings = (self.sources.warnings)().into_iter().map(|line| format!("warning: {line}\n"));
+            ReadyReport {
+                details: std::iter::once(addresses).chain(warnings).collect(),
+                verdict: self.is_ready().await,
+            }
         };
-        let ReadyReport { verdict, warnings } = self.ready.run(look).await;
+        let ReadyReport { verdict, details } = self.ready.run(look).await;
         match verdict {
-            Ok(()) if for_operators => text(StatusCode::OK, &format!("ready\n{warnings}")),
+            Ok(()) if for_operators => text(StatusCode::OK, &format!("ready\n{details}")),
             Err(reason) if for_operators => {
-                text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {reason}\n{warnings}"))
+                text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {reason}\n{details}"))
             }
             Ok(()) => text(StatusCode::OK, "ready\n"),
             Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),

@@ -3,6 +3,10 @@
 use std::fs;
 use std::sync::Arc;
 
+use std::net::TcpListener;
+
+use seawall_redirect::{AgentAddress, read_status};
+
 use crate::support::agent::{at_node, gate};
 use crate::support::*;
 
@@ -118,12 +122,47 @@ fn a_systemd_nodes_pods_are_known() {
 fn on_a_node_without_ipv6_who_asks_ipv6_is_sent_to_ipv4_if_its_socket_can() {
     let lab = Arc::new(Lab::attached());
     let agent = Agent::beside(&lab);
-    gate(&lab)
-        .set_target(seawall_redirect::AgentAddress { v6: None, ..at_node(Some(agent.port), None) })
-        .unwrap();
+    gate(&lab).set_target(AgentAddress { v6: None, ..at_node(Some(agent.port), None) }).unwrap();
     let mut one = lab.pod(ONE);
     assert_eq!(one.fetch_from_server("fd20:ce::254"), "agent:one");
     assert_eq!(one.ask("ask v6only fd20:ce::254 80"), "ENETUNREACH");
+}
+
+/// An agent has a listener at each of the node's addresses, at the same port. One of the two stands for the agent in the programs.
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn on_a_node_with_both_families_a_socket_of_each_reaches_the_listener_of_its_family() {
+    let lab = Arc::new(Lab::attached());
+    let at = |address: &'static str, port| within("node", || TcpListener::bind((address, port)).unwrap());
+    let ipv4 = Agent::at_listener(&lab, "ipv4", at(NODE, 0));
+    let _ipv6 = Agent::at_listener(&lab, "ipv6", at(NODE6, ipv4.port.get()));
+    gate(&lab).set_target(ipv4.at()).unwrap();
+    let mut one = lab.pod(ONE);
+    for (how, to, expected) in [
+        ("connect", "169.254.169.254", "ipv4:one"),
+        ("connect", "::ffff:169.254.169.254", "ipv4:one"),
+        ("v6only", "fd20:ce::254", "ipv6:one"),
+        ("v6only", "fd00:ec2::254", "ipv6:one"),
+        ("connect", "fd00:ec2::254", "ipv6:one"),
+    ] {
+        assert_eq!(one.ask(&format!("ask {how} {to} 80")), expected, "{how} {to}");
+    }
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn on_a_node_without_ipv4_who_asks_ipv4_is_refused_and_counted_and_ipv6_is_served() {
+    let lab = Arc::new(Lab::attached());
+    let agent = Agent::beside(&lab);
+    gate(&lab).set_target(AgentAddress { v4: None, ..agent.at() }).unwrap();
+    let mut one = lab.pod(ONE);
+    for address in ["169.254.169.254", "::ffff:169.254.169.254"] {
+        assert_eq!(one.fetch_from_server(address), "EPERM", "{address}");
+    }
+    assert_eq!(one.ask("ask v6only fd00:ec2::254 80"), "agent:one");
+    let counts = read_status(&lab.pins, &lab.site).unwrap().counts;
+    assert_eq!((counts.connect4.no_family, counts.connect6.no_family), (1, 1));
+    assert_eq!((counts.connect4.no_agent, counts.connect6.no_agent), (0, 0));
 }
 
 #[test]
@@ -142,8 +181,7 @@ fn who_dials_the_agents_own_address_is_known_too() {
 fn an_agent_succeeds_only_the_one_it_found_dead_and_not_who_came_meanwhile() {
     let lab = Arc::new(Lab::attached());
     let (next, other) = (Agent::saying(&lab, "next"), Agent::saying(&lab, "other"));
-    let dead =
-        seawall_redirect::AgentAddress { listener_slot: 15, ..at_node(std::num::NonZeroU16::new(1), None) };
+    let dead = AgentAddress { listener_slot: 15, ..at_node(std::num::NonZeroU16::new(1), None) };
     gate(&lab).set_target(dead).unwrap();
     let mut one = lab.pod(ONE);
     assert_eq!(one.fetch_from_server("169.254.169.254"), "EPERM");

@@ -210,20 +210,25 @@ fn no_translation_of_the_node_leads_requests_from_the_agents_port_to_a_pod() {
     let agent = Agent::start(&lab);
     let (mut one, mut two, mut host) = (lab.pod(ONE), lab.pod(TWO), lab.pod(HOST));
     let port = agent.port.get();
-    assert_eq!(two.ask(&format!("squat 10.44.0.12 {port}")), "listening");
-    // As kube-proxy writes it, for packets that arrive and for packets of the node.
-    let service = |hook: &str| {
-        format!(
-            "chain {hook} {{ type nat hook {hook} priority -100; ip daddr {NODE} tcp dport {port} dnat ip to 10.44.0.12; }}\n"
-        )
-    };
-    load(&format!("table ip kube-proxy {{\n{}{}}}\n", service("prerouting"), service("output")));
-    one.ask("hold 169.254.169.254 80");
+    for (family, node, pod, metadata) in
+        [("ip", NODE, "10.44.0.12", "169.254.169.254"), ("ip6", NODE6, "fd44::12", "fd20:ce::254")]
+    {
+        assert_eq!(two.ask(&format!("squat {pod} {port}")), "listening");
+        // As kube-proxy writes it, for packets that arrive and for packets of the node.
+        let service = |hook: &str| {
+            format!(
+                "chain {hook} {{ type nat hook {hook} priority -100; {family} daddr {node} tcp dport {port} dnat to {pod}; }}\n"
+            )
+        };
+        load(&format!("table {family} kube-proxy {{\n{}{}}}\n", service("prerouting"), service("output")));
+        one.ask(&format!("hold {metadata} 80"));
+    }
     let established = || {
-        let sockets = within("pod2", || std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap());
+        let of_file = |file| within("pod2", || std::fs::read_to_string(file).unwrap());
+        let sockets = of_file("/proc/thread-self/net/tcp") + &of_file("/proc/thread-self/net/tcp6");
         sockets.lines().filter(|line| line.split_whitespace().nth(3) == Some("01")).count()
     };
-    until(|| established() == 1);
+    until(|| established() == 2);
     let ports = AgentPorts { addresses: vec![address(NODE), address(NODE6)], ports: vec![port] };
     within("node", || netfilter::load_drop_rules(&ports)).unwrap();
     assert!(within("node", || netfilter::has_drop_rules(&ports)).unwrap());
@@ -231,10 +236,10 @@ fn no_translation_of_the_node_leads_requests_from_the_agents_port_to_a_pod() {
     load(&nft_rules::format_drop_rules());
     assert!(!within("node", || netfilter::has_drop_rules(&ports)).unwrap());
     assert_eq!(within("node", || netfilter::load_drop_rules(&ports)).unwrap(), ports);
-    for to in ["169.254.169.254", "fd20:ce::254", NODE] {
-        let at = if to == NODE { port } else { 80 };
+    for to in ["169.254.169.254", "fd20:ce::254", NODE, NODE6] {
+        let at = if [NODE, NODE6].contains(&to) { port } else { 80 };
         assert_eq!(one.ask(&format!("ask connect {to} {at}")), "agent:one", "{to}");
         assert_eq!(host.ask(&format!("ask connect {to} {at}")), "agent:host", "{to}");
     }
-    assert_eq!(established(), 1);
+    assert_eq!(established(), 2);
 }

@@ -5,8 +5,8 @@
 //! other shards, and the thread accepts from its shards in turn. With a single backlog, all clients would wait behind that
 //! client. The kernel's choice also puts all connections of a client on one thread.
 //!
-//! Two clients share a shard if the last bits of their addresses are equal. There are up to 256 shards, one for each value of the last byte
-//! of an address, so pods of one node rarely share a shard. If two clients share a shard, each client still has a separate share
+//! Two clients share a shard if the last bits of their addresses are equal. Each address has up to 256 shards, one for each value of the last
+//! byte of a client's address, so pods of one node rarely share a shard. If two clients share a shard, each client still has a separate share
 //! of connections, turns and memory.
 //!
 //! One additional shard takes the connections whose source address equals the listener's address. The agent's readiness request
@@ -18,7 +18,7 @@ mod port_reservation;
 pub mod shards;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,8 +78,8 @@ pub struct ListenerShard {
 pub struct Listeners {
     /// The shards, by thread number.
     pub shards_by_thread: Vec<Vec<ListenerShard>>,
-    /// The bound addresses with their ports, by listener number.
-    pub addresses: Vec<SocketAddr>,
+    /// The bound addresses with their ports, by listener number. `None` for an additional address that the agent leaves out.
+    pub addresses: Vec<Option<SocketAddr>>,
 }
 
 /// An address to listen on, and a second port that the agent takes while another process has the first.
@@ -92,11 +92,14 @@ pub struct ListenAddress {
     pub address: SocketAddr,
     /// The second port. If it is `None`, the agent does not start while another process has the first port.
     pub second_port: Option<u16>,
+    /// True for another address of the listener before, such as the node's IPv6 address. It gets the same port as that listener. The
+    /// agent leaves it out if this machine cannot bind it: Kubernetes also lists addresses that only a load balancer knows.
+    pub is_additional: bool,
 }
 
 impl From<SocketAddr> for ListenAddress {
     fn from(address: SocketAddr) -> Self {
-        Self { address, second_port: None }
+        Self { address, second_port: None, is_additional: false }
     }
 }
 
@@ -104,8 +107,13 @@ impl Listeners {
     /// Returns a socket of the first listener with this port.
     pub fn socket_on_port(&self, port: u16) -> Option<&TcpListener> {
         let lanes = || self.shards_by_thread.iter().flatten();
-        let listener = self.addresses.iter().position(|address| address.port() == port)?;
+        let listener = self.addresses.iter().position(|address| address.map(|at| at.port()) == Some(port))?;
         lanes().find(|lane| lane.listener_index == listener).map(|lane| &lane.socket)
+    }
+
+    /// Returns the addresses at which the agent listens.
+    pub fn bound_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.iter().copied().flatten().collect()
     }
 }
 
@@ -126,14 +134,15 @@ pub fn bind(
 ) -> anyhow::Result<Listeners> {
     let mut of_thread: Vec<Vec<ListenerShard>> = (0..threads).map(|_| Vec::new()).collect();
     let mut bound = Vec::new();
-    for (listener, wanted) in addresses.iter().enumerate() {
-        let wanted = (*wanted).into();
-        let failed = || match wanted.second_port {
-            Some(second) => format!("cannot listen on {} (second port {second})", wanted.address),
-            None => format!("cannot listen on {}", wanted.address),
-        };
-        let address = guard_either(wanted).with_context(failed)?;
-        let lanes = lanes.max(threads);
+    let wanted: Vec<ListenAddress> = addresses.iter().map(|address| (*address).into()).collect();
+    for group in wanted.chunk_by(|_, next| next.is_additional) {
+        let guarded = guard_group(group);
+        bound.extend(guarded.with_context(|| failed_text(group))?);
+    }
+    let lanes = lanes.max(threads);
+    for (listener, address) in bound.iter().enumerate() {
+        let Some(address) = *address else { continue };
+        let failed = || format!("cannot listen on {address}");
         let sockets = 0..sockets_per_address(lanes);
         let sockets = sockets.map(|_| open(address, lanes > 1)).collect::<Result<Vec<_>, _>>();
         let sockets = sockets.with_context(failed)?;
@@ -148,7 +157,6 @@ pub fn bind(
                 _seal: seal.clone(),
             });
         }
-        bound.push(address);
     }
     Ok(Listeners { shards_by_thread: of_thread, addresses: bound })
 }
@@ -176,34 +184,92 @@ const PORT_WAIT: Duration = Duration::from_secs(15);
 /// The time between two attempts to bind a port.
 const PORT_RETRY: Duration = Duration::from_millis(100);
 
-/// Returns the address with the first port that no other process has. With a second port, waits for up to [`PORT_WAIT`], and then takes
-/// a free port. Otherwise any process on the node's network could keep the node's pods without an agent for as long as it has both ports.
+/// The number of free ports that the agent tries if each of its addresses must have the same one.
+const FREE_PORT_TRIES: usize = 8;
+
+/// Returns the addresses of one listener with their common port. The first address must be bound; `None` stands for an additional
+/// address that is left out.
+fn guard_group(group: &[ListenAddress]) -> io::Result<Vec<Option<SocketAddr>>> {
+    let Some((first, additional)) = group.split_first() else { return Ok(Vec::new()) };
+    let is_usable = |ip: &IpAddr| {
+        let bound = guard(SocketAddr::new(*ip, 0));
+        let bound = bound.inspect_err(|error| {
+            tracing::warn!(address = %ip, %error, "this machine cannot bind this address of the node; the agent does not listen there");
+        });
+        bound.is_ok()
+    };
+    let others = additional.iter().map(|other| other.address.ip()).filter(is_usable);
+    let ips: Vec<_> = std::iter::once(first.address.ip()).chain(others).collect();
+    let (port, count) = guard_either(&ips, first.address.port(), first.second_port)?;
+    let bound = |wanted: &ListenAddress| {
+        let ip = wanted.address.ip();
+        ips.iter().take(count).any(|own| *own == ip).then(|| SocketAddr::new(ip, port))
+    };
+    Ok(group.iter().map(bound).collect())
+}
+
+/// Returns the first port that no other process has at these addresses, and the number of addresses that it holds for: all of them, or
+/// the first alone. With a second port, waits for up to [`PORT_WAIT`]. After that, the agent does without the additional addresses, and then
+/// takes a free port. Otherwise any process on the node's network could keep the node's pods without an agent for as long as it has both ports.
 #[expect(
     clippy::disallowed_methods,
     reason = "runs once, before the agent serves requests; the kernel reports no free port"
 )]
-fn guard_either(wanted: ListenAddress) -> io::Result<SocketAddr> {
-    let Some(second_port) = wanted.second_port else { return guard(wanted.address) };
-    let second = SocketAddr::new(wanted.address.ip(), second_port);
-    let mut attempts = PORT_WAIT.as_millis() / PORT_RETRY.as_millis();
-    loop {
-        for address in [wanted.address, second] {
-            match guard(address) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                result => return result,
-            }
+fn guard_either(ips: &[IpAddr], port: u16, second_port: Option<u16>) -> io::Result<(u16, usize)> {
+    let Some(second_port) = second_port else { return Ok((guard_all(ips, port)?, ips.len())) };
+    let ports = [port, second_port];
+    for _ in 0..PORT_WAIT.as_millis() / PORT_RETRY.as_millis() {
+        if let Some(port) = guard_one_of(ips, ports)? {
+            return Ok((port, ips.len()));
         }
-        if attempts == 0 {
-            tracing::warn!(
-                address = %wanted.address,
-                second_port,
-                "other processes use both ports; the agent listens at a free port, which network policies do not allow"
-            );
-            return guard(SocketAddr::new(wanted.address.ip(), 0));
-        }
-        attempts -= 1;
         std::thread::sleep(PORT_RETRY);
     }
+    let (first, _) = ips.split_at(1);
+    if let Some(port) = guard_one_of(first, ports)? {
+        tracing::warn!(
+            addresses = ?ips, port, second_port,
+            "other processes use both ports; the agent listens only at the first of these addresses"
+        );
+        return Ok((port, 1));
+    }
+    tracing::warn!(
+        addresses = ?ips, port, second_port,
+        "other processes use both ports; the agent listens at a free port, which network policies do not allow"
+    );
+    Ok((guard_all(first, 0)?, 1))
+}
+
+/// Returns the first of these ports that no other process has at these addresses.
+fn guard_one_of(ips: &[IpAddr], ports: [u16; 2]) -> io::Result<Option<u16>> {
+    for port in ports {
+        match guard_all(ips, port) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            result => return result.map(Some),
+        }
+    }
+    Ok(None)
+}
+
+/// Checks that no other process listens at this port of these addresses, and returns the port. Port 0 stands for any port that is free at
+/// each of the addresses.
+fn guard_all(ips: &[IpAddr], port: u16) -> io::Result<u16> {
+    let Some((first, others)) = ips.split_first() else { return Ok(port) };
+    for _ in 0..FREE_PORT_TRIES {
+        let held = open(SocketAddr::new(*first, port), false)?;
+        let own = held.local_addr()?.port();
+        match others.iter().try_for_each(|ip| guard(SocketAddr::new(*ip, own)).map(drop)) {
+            Err(error) if port == 0 && error.kind() == io::ErrorKind::AddrInUse => {}
+            result => return result.map(|()| own),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+fn failed_text(group: &[ListenAddress]) -> String {
+    let addresses: Vec<_> = group.iter().map(|one| one.address.to_string()).collect();
+    let second = group.first().and_then(|first| first.second_port);
+    let second = second.map_or(String::new(), |port| format!(" (second port {port})"));
+    format!("cannot listen on {}{second}", addresses.join(" and "))
 }
 
 /// Checks that no other process listens at the address, and returns the address with its actual port.
@@ -327,13 +393,13 @@ mod tests {
         let listeners = bind(&[any()], 2, 8).unwrap();
         let ports =
             listeners.shards_by_thread.iter().flatten().map(|lane| lane.socket.local_addr().unwrap().port());
-        assert_eq!(ports.collect::<Vec<_>>(), [listeners.addresses[0].port(); 9]);
+        assert_eq!(ports.collect::<Vec<_>>(), [listeners.bound_addresses()[0].port(); 9]);
     }
 
     #[test]
     fn a_second_agent_cannot_share_the_port_in_silence() {
         let first = bind(&[any()], 2, 8).unwrap();
-        let error = bind(&first.addresses[..], 2, 8).unwrap_err();
+        let error = bind(&first.bound_addresses(), 2, 8).unwrap_err();
         assert!(format!("{error:#}").contains("in use"), "{error:#}");
     }
 
@@ -341,19 +407,59 @@ mod tests {
     #[test]
     fn an_agent_takes_its_second_port_while_another_one_has_the_first() {
         let free: Vec<_> = [(); 2].map(|()| guard(any()).unwrap()).into();
-        let wanted = ListenAddress { address: free[0], second_port: Some(free[1].port()) };
+        let wanted =
+            ListenAddress { address: free[0], second_port: Some(free[1].port()), is_additional: false };
         let first = bind(&[wanted], 2, 8).unwrap();
         let second = bind(&[wanted], 2, 8).unwrap();
-        assert_eq!((&first.addresses[..], &second.addresses[..]), (&free[..1], &free[1..]));
+        assert_eq!((first.bound_addresses(), second.bound_addresses()), (vec![free[0]], vec![free[1]]));
         drop(first);
-        assert_eq!(bind(&[wanted], 2, 8).unwrap().addresses, free[..1]);
+        assert_eq!(bind(&[wanted], 2, 8).unwrap().bound_addresses(), free[..1]);
+    }
+
+    fn at_each(ips: &[&str], port: u16, second_port: Option<u16>) -> Vec<ListenAddress> {
+        let address = |ip: &&str| SocketAddr::new(ip.parse().unwrap(), port);
+        let each = ips.iter().map(address).enumerate();
+        each.map(|(n, address)| ListenAddress { address, second_port, is_additional: n > 0 }).collect()
+    }
+
+    /// The redirect has one port for both IP families.
+    #[test]
+    fn all_addresses_of_a_listener_have_the_same_port_also_where_only_one_of_them_has_it_taken() {
+        for ips in [["127.0.0.1", "::1"], ["::1", "127.0.0.1"]] {
+            let free = bind(&at_each(&ips, 0, None), 2, 8).unwrap();
+            let addresses = free.bound_addresses();
+            assert_eq!(addresses.iter().map(|at| at.ip().to_string()).collect::<Vec<_>>(), ips);
+            assert_eq!(addresses[0].port(), addresses[1].port());
+            // The shards of the second address, which are opened later, do not open the first one to other processes.
+            assert!(addresses.iter().all(|at| open(*at, true).is_err()), "{addresses:?}");
+            let (port, second) =
+                (addresses[0].port(), guard_all(&ips.map(|ip| ip.parse().unwrap()), 0).unwrap());
+            drop(free);
+            let _other = open(addresses[1], false).unwrap();
+            let bound = bind(&at_each(&ips, port, Some(second)), 2, 8).unwrap().bound_addresses();
+            assert_eq!(bound.iter().map(SocketAddr::port).collect::<Vec<_>>(), [second; 2]);
+            let error = bind(&at_each(&ips, port, None), 2, 8).unwrap_err();
+            assert!(format!("{error:#}").contains(&addresses[1].to_string()), "{error:#}");
+        }
+    }
+
+    /// Kubernetes lists a node's external address, too, if the node has no other address of that family.
+    #[test]
+    fn an_additional_address_that_the_machine_does_not_have_is_left_out_and_a_first_one_is_an_error() {
+        let absent = "2001:db8::1";
+        let listeners = bind(&at_each(&["127.0.0.1", absent], 0, None), 2, 8).unwrap();
+        assert!(listeners.addresses[0].is_some() && listeners.addresses[1].is_none());
+        assert_eq!(listeners.bound_addresses().len(), 1);
+        assert!(listeners.shards_by_thread.iter().flatten().all(|lane| lane.listener_index == 0));
+        let error = bind(&at_each(&[absent, "127.0.0.1"], 0, None), 2, 8).unwrap_err();
+        assert!(format!("{error:#}").contains(absent), "{error:#}");
     }
 
     #[test]
     fn nobody_of_the_same_user_can_join_the_lanes_however_willing_to_share() {
         for address in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0"] {
             let listeners = bind(&[address.parse::<SocketAddr>().unwrap()], 2, 8).unwrap();
-            let (at, port) = (listeners.addresses[0], listeners.addresses[0].port());
+            let (at, port) = (listeners.bound_addresses()[0], listeners.bound_addresses()[0].port());
             let wildcard = if at.is_ipv6() { "[::]" } else { "0.0.0.0" };
             let wildcard = format!("{wildcard}:{port}").parse().unwrap();
             // This socket shares the same port at another address. It must not open this address to other processes.
@@ -383,7 +489,7 @@ mod tests {
     fn a_connection_is_in_the_lane_of_its_source_address() {
         for listen in ["127.0.0.1:0", "[::]:0"] {
             let listeners = bind(&[listen.parse::<SocketAddr>().unwrap()], 2, 8).unwrap();
-            let port = listeners.addresses[0].port();
+            let port = listeners.bound_addresses()[0].port();
             for last in 2..=40u8 {
                 let from = IpAddr::from([127, 0, 0, last]);
                 let _client = connect(from, [127, 0, 0, 1].into(), port);
@@ -451,7 +557,7 @@ mod tests {
         for (listen, own) in cases {
             let listeners = bind(&[listen.parse::<SocketAddr>().unwrap()], 2, 8).unwrap();
             let own = own.parse().unwrap();
-            let _client = connect(own, own, listeners.addresses[0].port());
+            let _client = connect(own, own, listeners.bound_addresses()[0].port());
             let accepted = listeners.shards_by_thread[0][4].socket.accept();
             assert_eq!(accepted.unwrap().1.ip().to_canonical(), own, "{listen}");
         }
@@ -460,7 +566,7 @@ mod tests {
     #[test]
     fn a_connection_whose_client_has_sent_nothing_waits_in_the_kernel() {
         let listeners = bind(&[any()], 1, 1).unwrap();
-        let mut client = std::net::TcpStream::connect(listeners.addresses[0]).unwrap();
+        let mut client = std::net::TcpStream::connect(listeners.bound_addresses()[0]).unwrap();
         let lane = &listeners.shards_by_thread[0][0].socket;
         assert_eq!(lane.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         client.write_all(b"G").unwrap();

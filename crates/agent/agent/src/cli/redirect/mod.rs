@@ -5,10 +5,10 @@
 
 mod drop_rule_keeper;
 mod host_network_flag;
+mod node_address_flag;
 mod node_paths;
 mod print_rules;
 
-use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,7 @@ use seawall_redirect::netfilter::AgentPorts;
 use seawall_redirect::{self as redirect, HostNetworkPods, attach, detach, netfilter, read_status};
 
 use self::host_network_flag::{HOST_NETWORK_PODS, leaves_host_network_pods};
+use self::node_address_flag::{NODE_ADDRESS, node_addresses};
 use self::node_paths::{NodePaths, PATH_FLAGS};
 use self::print_rules::{RuleSet, write_or_return_text};
 use super::flag_parser::{Flags, next_word};
@@ -27,26 +28,26 @@ pub(crate) const HELP: &str = "\
 seawall-agent redirect: sends pods' requests to the clouds' metadata addresses (169.254.169.254 and others, port 80) to the agent.
 
 Usage:
-  seawall-agent redirect attach --node-address ADDRESS [RULES] [PATHS]
+  seawall-agent redirect attach --node-address ADDRESSES [RULES] [PATHS]
   seawall-agent redirect attach --host-network-pods=seawall [RULES] [PATHS]
       Attach this version's eBPF programs to the cgroup of the node's pods. They replace the programs of another version. While no agent
       is ready, the kernel refuses pods' connections to metadata addresses (EPERM). Then load the drop rules (see `print drop-rules`),
       unless --no-drop-rules is given or the kernel has no nf_tables. A second run changes nothing.
-      Pods on the node's network (hostNetwork) keep the real metadata server, with and without an agent; ADDRESS is an address of the
-      node. With --host-network-pods=seawall they get their own credentials from the agent, like all other pods.
+      Pods on the node's network (hostNetwork) keep the real metadata server, with and without an agent; the first of ADDRESSES must be
+      bound on this node. With --host-network-pods=seawall they get their own credentials from the agent, like all other pods.
   seawall-agent redirect status [PATHS]
       Print the programs at each hook and their version, the numbers of captured and refused connections, and the agent that gets
       captured connections. Exit 1 if the state differs from the state that `attach` creates.
   seawall-agent redirect detach [--bpffs DIR]
       Detach everything and remove the drop rules. Pods then reach the real metadata server.
-  seawall-agent redirect keep-drop-rules [--status-file FILE] [--node-address ADDRESS --agent-ports PORTS]
+  seawall-agent redirect keep-drop-rules [--status-file FILE] [--node-address ADDRESSES --agent-ports PORTS]
       Look at the drop rules each minute and load them again if another program removed them, until SIGTERM. Needs CAP_NET_ADMIN.
       FILE says after each look whether the rules are loaded. An agent whose adminSocket is PATH reports the content of PATH.drop-rules.
   seawall-agent redirect print drop-rules
       Print rules for the host's network namespace. The rules drop forwarded packets to metadata addresses, except DNS.
       The eBPF programs do not see these packets: raw packets, and packets of gVisor and Kata pods.
       Example: seawall-agent redirect print drop-rules | nft -f -
-  seawall-agent redirect print dnat-rules --node-address ADDRESS [--node-address ADDRESS] --metadata-port PORT
+  seawall-agent redirect print dnat-rules --node-address ADDRESSES --metadata-port PORT
                                           [--containers-port PORT] [PATHS]
                                           [--host-network-pods=seawall [--agent-pod-uid UID]]
       Print rules that replace the programs, for kernels before 5.15 and for nodes that have cgroup v1 only.
@@ -57,9 +58,13 @@ Usage:
   seawall-agent redirect print RULES --output FILE
       Write the rules to a file, for a container that has nft but not this program.
 
+Addresses:
+  --node-address ADDRESSES  the node's addresses, such as 10.0.0.1,fd00::1. Of each list, the first address of each IP family counts. An empty list
+                          has no addresses. The flag can be given several times.
+
 Rules:
   --no-drop-rules         load no rules
-  --agent-ports PORTS     ports of the agents at ADDRESS, such as 8988,8986. A rule before all other translations keeps connections to
+  --agent-ports PORTS     ports of the agents at ADDRESSES, such as 8988,8986. A rule before all other translations keeps connections to
                           them, so no Service with externalIPs and no hostPort leads other pods' requests to another pod.
 
 Paths:
@@ -119,17 +124,17 @@ impl RedirectCommand {
                 "no-drop-rules",
                 "conflict-check-root=",
                 HOST_NETWORK_PODS,
-                "node-address=*",
+                NODE_ADDRESS,
                 AGENT_PORTS,
             ],
             ["status" | "detach"] => &PATH_FLAGS,
-            ["keep-drop-rules"] => &["status-file=", "node-address=*", AGENT_PORTS],
+            ["keep-drop-rules"] => &["status-file=", NODE_ADDRESS, AGENT_PORTS],
             ["print", "drop-rules" | "cleanup-rules"] => &["output="],
             ["print", "dnat-rules"] => &[
                 bpffs,
                 cgroup_root,
                 kubepods_cgroup,
-                "node-address=*",
+                NODE_ADDRESS,
                 "metadata-port=",
                 "containers-port=",
                 "agent-pod-uid=",
@@ -164,10 +169,6 @@ impl RedirectCommand {
 
 /// The flag with the agents' fixed ports.
 const AGENT_PORTS: &str = "agent-ports=";
-
-fn node_addresses(flags: &Flags) -> Result<Vec<IpAddr>, Error> {
-    flags.values("node-address", "an IP address of the node")
-}
 
 /// Returns the node's addresses and the agents' ports. Without ports, the rules have no exceptions.
 ///
@@ -284,6 +285,7 @@ const WITHOUT_RULES: &str = "Raw packets, and pods of gVisor and Kata, reach the
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
     use std::num::NonZeroU16;
 
     use seawall_redirect::AgentAddress;
@@ -359,6 +361,34 @@ mod tests {
         );
     }
 
+    /// The chart gives `status.hostIP` and then `status.hostIPs`, which begins with the same address or is empty.
+    #[test]
+    fn the_node_has_each_address_of_its_lists_once_and_the_first_one_is_the_nodes_own() {
+        let attach = |addresses: &str| match parsed(&format!("attach --agent-ports 1 {addresses}")).unwrap() {
+            RedirectCommand::Attach { host_network_pods, rules, .. } => {
+                (host_network_pods, rules.unwrap().addresses)
+            }
+            other => panic!("{other:?}"),
+        };
+        let [v4, v6] = ["10.0.0.1", "fd00::1"].map(|address| address.parse::<IpAddr>().unwrap());
+        for (lists, expected) in [
+            ("--node-address=10.0.0.1 --node-address=", &[v4][..]),
+            ("--node-address=10.0.0.1 --node-address=10.0.0.1", &[v4]),
+            ("--node-address=10.0.0.1 --node-address=10.0.0.1,fd00::1", &[v4, v6]),
+            ("--node-address=fd00::1 --node-address=fd00::1,10.0.0.1", &[v6, v4]),
+        ] {
+            assert_eq!(attach(lists), (HostNetworkPods::Node(expected[0]), expected.to_vec()), "{lists}");
+        }
+        let dnat = parsed(
+            "print dnat-rules --node-address=fd00::1 --node-address=fd00::1,10.0.0.1 --metadata-port 1",
+        );
+        let rules = run(&dnat.unwrap()).unwrap();
+        assert!(
+            rules.contains("dnat ip to 10.0.0.1:1") && rules.contains("dnat ip6 to [fd00::1]:1"),
+            "{rules}"
+        );
+    }
+
     #[test]
     fn help_is_given_to_who_asks_and_to_who_says_nothing() {
         for line in ["", "help", "--help", "attach --help", "print -h"] {
@@ -382,6 +412,8 @@ mod tests {
             ("print dnat-rules --node-address here", "\"here\""),
             ("print dnat-rules --metadata-port 0", "a port"),
             ("print dnat-rules --node-address 10.0.0.1 --node-address 10.0.0.2", "10.0.0.2"),
+            ("attach --node-address 10.0.0.1,here", "\"10.0.0.1,here\""),
+            ("attach --node-address=", "--node-address is missing"),
             ("attach", "--node-address is missing"),
             ("keep-drop-rules --agent-ports 8988", "needs --node-address"),
             ("keep-drop-rules --node-address 10.0.0.1 --agent-ports 8988,0", "8988,0"),

@@ -9,6 +9,7 @@ use seawall_core::PodUid;
 use seawall_redirect::{self as redirect, AgentAddress, nft_rules};
 
 use super::host_network_flag::leaves_host_network_pods;
+use super::node_address_flag::node_addresses;
 use super::node_paths::NodePaths;
 use crate::cli::flag_parser::Flags;
 
@@ -58,7 +59,7 @@ fn agent(flags: &Flags) -> Result<AgentAddress, Error> {
         container_credentials_port: containers,
         ..AgentAddress::default()
     };
-    for address in flags.values("node-address", "an IP address of the node")? {
+    for address in node_addresses(flags)? {
         let twice = match address {
             IpAddr::V4(address) => agent.v4.replace(address).is_some(),
             IpAddr::V6(address) => agent.v6.replace(address).is_some(),

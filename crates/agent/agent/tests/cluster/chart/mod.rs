@@ -148,6 +148,35 @@ fn what_ends_an_agent_that_cannot_start_is_told_by_its_pod() {
     }
 }
 
+/// A container with the node's first address alone listens, or writes rules, for one IP family.
+#[test]
+#[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]
+fn each_container_that_has_the_nodes_first_address_has_all_of_them() {
+    for way in all() {
+        let rendered = Helm::alone().render(&flags(&way));
+        let pod = &of_kind(&rendered, "DaemonSet", "seawall-agent")["spec"]["template"]["spec"];
+        let lists = [&pod["initContainers"], &pod["containers"]];
+        let containers: Vec<_> = lists.iter().filter_map(|list| list.as_array()).flatten().collect();
+        let field = |container: &Value, name: &str| {
+            let variables = container["env"].as_array().into_iter().flatten();
+            let of_name = variables.filter(|variable| variable["name"] == name).collect::<Vec<_>>();
+            assert!(of_name.len() <= 1, "{container}");
+            of_name.first().map(|variable| variable["valueFrom"]["fieldRef"]["fieldPath"].clone())
+        };
+        for container in &containers {
+            let (first, all) = (field(container, "NODE_IP"), field(container, "NODE_IPS"));
+            let expected = first.is_some().then(|| (json!("status.hostIP"), json!("status.hostIPs")));
+            assert_eq!(first.zip(all), expected, "{way:?}: {container}");
+            let arguments = container["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let addresses: Vec<_> = arguments.filter(|argument| argument.contains("node-address")).collect();
+            // `attach` recognises the node's network by the first address.
+            let both = ["--node-address=$(NODE_IP)", "--node-address=$(NODE_IPS)"];
+            assert!(addresses.is_empty() || (addresses == both && expected.is_some()), "{addresses:?}");
+        }
+        assert!(containers.iter().any(|container| field(container, "NODE_IPS").is_some()), "{way:?}");
+    }
+}
+
 /// A first installation with a wrong configuration attached the programs, so that every pod of the cluster was refused.
 #[test]
 #[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]

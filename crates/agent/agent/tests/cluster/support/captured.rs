@@ -11,7 +11,7 @@ use seawall_testkit::objects::NODE_NAME;
 use seawall_testkit::pod_process::{PodProcess, command_in_cgroup};
 use serde_json::{Value, json};
 
-use super::network::{METADATA, Sandbox};
+use super::network::{GATEWAY6, METADATA, Sandbox};
 use super::process::{self, Agent};
 use super::{Ground, PROGRAM, client, wait_until_true, yaml};
 
@@ -25,6 +25,8 @@ pub(crate) struct Node {
     pub(crate) ground: Ground,
     groups: Groups,
     config: PathBuf,
+    /// The content of `NODE_IPS`, for the agents that start from now on.
+    addresses: String,
 }
 
 /// Groups of pods, and the programs for them.
@@ -100,7 +102,7 @@ impl Node {
             groups.kubepods.display()
         );
         fs::write(&config, yaml("\"node:0\"", &identity, "", &ground.cloud)).unwrap();
-        Self { ground, groups, config }
+        Self { ground, groups, config, addresses: String::new() }
     }
 
     /// Makes the pods of this ServiceAccount trusted proxies, for the agents that start from now on.
@@ -108,6 +110,19 @@ impl Node {
         let text = fs::read_to_string(&self.config).unwrap();
         let line = format!("  strategy: kernel\n  trustedProxies: [reef/{account}]\n");
         fs::write(&self.config, text.replace("  strategy: kernel\n", &line)).unwrap();
+    }
+
+    /// Gives the node an IPv6 address, which agents that start from now on are told beside the other one.
+    pub(crate) fn have_ipv6(&mut self) {
+        self.ground.network.have_ipv6();
+        self.addresses = format!("{ADDRESS},{GATEWAY6}");
+    }
+
+    /// Gives a pod an IPv6 address, and tells the API server both of its addresses.
+    pub(crate) fn give_ipv6(&self, pod: &Container) {
+        let sandbox = pod.sandbox.as_ref().unwrap();
+        let addresses = [sandbox.address.to_string(), self.ground.network.give_ipv6(sandbox).to_string()];
+        self.ground.api.set_pod_addresses(&pod.name, "Running", &addresses.each_ref().map(String::as_str));
     }
 
     /// A process of one pod in the network of another, as a proxy has that serves other pods.
@@ -149,7 +164,12 @@ impl Node {
         let words: Vec<_> = std::iter::once(agent.get_program()).chain(agent.get_args()).collect();
         let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap()).collect();
         let mut command = command_in_cgroup(&self.groups.of_pod(pod), &words);
-        command.arg(&self.config).env("NODE_IP", ADDRESS).env("POD_UID", pod).stdin(Stdio::null());
+        command
+            .arg(&self.config)
+            .env("NODE_IP", ADDRESS)
+            .env("NODE_IPS", &self.addresses)
+            .env("POD_UID", pod)
+            .stdin(Stdio::null());
         command.stderr(Stdio::piped());
         command
     }

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
@@ -20,6 +20,9 @@ pub(crate) const CONTAINERS: Ipv4Addr = Ipv4Addr::new(169, 254, 170, 23);
 
 /// The node, as pods see it.
 pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
+
+/// The node's IPv6 address, once it has one ([`Network::have_ipv6`]).
+pub(crate) const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 1);
 
 const BRIDGE: &str = "seawall0";
 
@@ -61,6 +64,22 @@ impl Network {
         for address in [METADATA, CONTAINERS] {
             let _ = change("delete", address);
         }
+    }
+
+    /// The node has an IPv6 address, too.
+    pub(crate) fn have_ipv6(&self) {
+        ip(&[], &format!("address replace {GATEWAY6}/64 dev {BRIDGE} nodad\n"));
+    }
+
+    /// Gives a pod an IPv6 address beside its IPv4 address. The node must have one.
+    pub(crate) fn give_ipv6(&self, sandbox: &Sandbox) -> Ipv6Addr {
+        let [_, _, _, number] = sandbox.address.octets();
+        let address = Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 1, number.into());
+        ip(
+            &["-n", &sandbox.name],
+            &format!("address add {address}/64 dev eth0 nodad\nroute add default via {GATEWAY6}\n"),
+        );
+        address
     }
 
     /// The network of one more pod.

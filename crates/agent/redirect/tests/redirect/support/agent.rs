@@ -106,6 +106,8 @@ pub(crate) fn learn(lab: &Lab) {
 pub(crate) struct Agent {
     pub(crate) port: NonZeroU16,
     seat: u16,
+    /// The address at which the agent's own end wakes it.
+    wake: IpAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -125,7 +127,13 @@ impl Agent {
     }
 
     pub(crate) fn saying(lab: &Arc<Lab>, name: &'static str) -> Self {
-        let listener = listen();
+        Self::at_listener(lab, name, listen())
+    }
+
+    /// Starts an agent that accepts at this listener.
+    pub(crate) fn at_listener(lab: &Arc<Lab>, name: &'static str, listener: TcpListener) -> Self {
+        let ip = listener.local_addr().unwrap().ip();
+        let wake = if ip.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { ip };
         let (port, seat) = (port(&listener), register(lab, &listener));
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, lab) = (Arc::clone(&stop), Arc::clone(lab));
@@ -140,7 +148,7 @@ impl Agent {
                 reply(stream, &format!("{name}:{who}"));
             }
         });
-        Self { port, seat, stop, thread: Some(thread) }
+        Self { port, seat, wake, stop, thread: Some(thread) }
     }
 
     /// The address at which the agent answers metadata.
@@ -157,8 +165,8 @@ fn reply(mut stream: TcpStream, text: &str) {
 impl Drop for Agent {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        let port = self.port.get();
-        let woken = within("node", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)));
+        let at = SocketAddr::new(self.wake, self.port.get());
+        let woken = within("node", || TcpStream::connect(at));
         if let (Ok(_), Some(thread)) = (woken, self.thread.take()) {
             let _ = thread.join();
         }
