@@ -193,8 +193,8 @@ impl Default for ConnectController {
 }
 
 impl ConnectController {
-    /// The rate of accepts for which 160 connections wait for 0.25 s. A thread accepts a client's first connections much faster than its
-    /// guests, so the first rate that the thread measures would be too high.
+    /// The rate of accepts for which 160 connections wait for 0.25 s. A thread accepts a client's first connections much faster than
+    /// its guests, so the first rate that the thread measures would be too high.
     const FIRST_RATE: f64 = 640.0;
     /// The seconds that a connection should wait in the backlog.
     const WANTED_WAIT: f64 = 0.12;
@@ -316,8 +316,8 @@ mod tests {
         assert!(hostile.has_guest_place(&all, 64), "the places of guests that left are free");
     }
 
-    /// Simulates a minute of a shard with clients that connect `offered` times a second. The thread accepts at most `accepts` connections in
-    /// each update. Returns the mean length of the backlog and the mean admitted part of the last 30 s.
+    /// Simulates a minute of a shard with clients that connect `offered` times a second. The thread accepts at most `accepts`
+    /// connections in each update. Returns the mean length of the backlog and the mean admitted part of the last 30 s.
     fn simulate(offered: f64, accepts: u32) -> (f64, f64) {
         let mut controller = ConnectController::default();
         let (mut backlog, mut waiting_sum, mut part_sum) = (0.0, 0.0, 0.0);
@@ -351,8 +351,8 @@ mod tests {
         assert!(part > 0.999, "{part}");
     }
 
-    /// Regression: the requests of SYNs that were admitted before the part fell made the offered rate appear a hundred times as high. The part
-    /// stayed at its least value, and the thread idled.
+    /// Regression: the requests of SYNs that were admitted before the part fell made the offered rate appear a hundred times as
+    /// high. The part stayed at its least value, and the thread idled.
     #[test]
     fn a_part_that_fell_too_low_rises_again() {
         let mut controller = ConnectController::default();

@@ -4,10 +4,10 @@
 //! place that its previous connection left. The kernel dropped the SYN of other clients, so they try again only after a second,
 //! and find the backlog full. A full backlog also drops requests of connections whose SYN had a place.
 //!
-//! The kernel assigns each SYN to a shard by a BPF program (`super::lane_of_address`). For an overloaded shard, the throttle extends the
-//! program: it sends a part of the SYNs to a socket that drops them. Packets of connections that have already begun do not pass the
-//! program. The part depends on the client's port, and another part of the ports is dropped every two seconds. A client keeps its
-//! port when it tries again, so each client is admitted after a few tries, whenever it tries.
+//! The kernel assigns each SYN to a shard by a BPF program (`super::lane_of_address`). For an overloaded shard, the throttle extends
+//! the program: it sends a part of the SYNs to a socket that drops them. Packets of connections that have already begun do not pass
+//! the program. The client's port decides, and every four seconds other ports are admitted. A client keeps its port when it tries
+//! again, so it is admitted after a few tries, whenever it tries.
 //!
 //! The throttle needs no privilege. A filter on the listener itself (SO_ATTACH_FILTER) would need CAP_NET_ADMIN
 //! (docs/decisions/overload.md). `crate::admission` decides how large the part is.
@@ -25,7 +25,7 @@ use nix::sys::socket::sockopt::{AttachReusePortCbpf, SetStruct};
 use seawall_core::Moment;
 use socket2::Socket;
 
-/// The time for which the same ports are admitted. In a simulation, clients got more equal chances with 2 s than with 1 s or 4 s.
+/// The time for which the same ports are admitted. In a simulation, clients had more equal chances with 4 s than with 2 s or 8 s.
 const PORTS_ADMITTED_FOR: Duration = Duration::from_secs(4);
 
 /// The number of values of a port's hash.
@@ -68,8 +68,8 @@ struct ThrottleState {
 }
 
 impl ConnectThrottle {
-    /// Adds a socket that drops each SYN to the sockets of an address. `socket` is not bound yet, and shares its port. The address already has
-    /// `sockets` listening sockets, and the kernel runs `shard_program` for them.
+    /// Adds a socket that drops each SYN to the sockets of an address. `socket` is not bound yet, and shares its port. The address
+    /// already has `sockets` listening sockets, and the kernel runs `shard_program` for them.
     ///
     /// # Errors
     /// The kernel cannot drop packets by their time to live, or the socket cannot listen.
@@ -132,7 +132,8 @@ impl ConnectThrottle {
     pub(super) fn disable(&self) {
         let mut state = self.state();
         if let Some(socket) = state.dropping.take() {
-            // If the kernel refuses the program, it keeps the last one. Its index is then invalid, and the kernel chooses a shard by a hash.
+            // If the kernel refuses the program, it keeps the last one. The index of the socket is then invalid, so the kernel chooses
+            // a shard by a hash.
             let _ = attach(&socket, state.shard_program.clone());
         }
     }
@@ -160,7 +161,8 @@ pub(super) fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filte
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
 
-/// Extends the program that returns the shard: a SYN of a shard in `admitted` goes to the socket `dropping`, unless its port is admitted.
+/// Extends the program that returns the shard: a SYN of a shard in `admitted` goes to the socket `dropping`, unless its port is
+/// admitted.
 /// A port is admitted if its hash is below the shard's number. The hash moves in each period.
 fn throttled(
     shard_program: &[libc::sock_filter],
