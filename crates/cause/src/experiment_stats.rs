@@ -105,13 +105,13 @@ impl<'a> ExperimentStats<'a> {
     }
 
     /// Returns the connections of the requests, one per request, for any outcome.
-    pub fn request_connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
+    pub fn connection_of_each_request(&self) -> impl Iterator<Item = RequestConnection> + 'a {
         self.requests.iter().filter_map(|hit| hit.carrying_connection)
     }
 
     /// Returns the connections that a request opened.
     pub fn opened_connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
-        self.request_connections().filter(|carrier| carrier.earlier_requests_on_connection == 0)
+        self.connection_of_each_request().filter(|carrier| carrier.earlier_requests_on_connection == 0)
     }
 
     /// Returns the number of successful requests in flight at an instant.

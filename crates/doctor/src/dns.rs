@@ -7,7 +7,7 @@
 mod ask;
 mod config;
 mod lookup;
-mod names;
+mod name_validation;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +20,7 @@ use seawall_probe::file_reader::{ProbeError, read_parsed};
 use self::ask::{DnsExchange, MonotonicNow, NameServerPath, ask};
 use self::config::ResolverConfig;
 use self::lookup::{judge_lookup, look_up};
-pub use self::names::validated;
+pub use self::name_validation::validated;
 use crate::check::{CheckContext, DoctorCheck};
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 
@@ -67,7 +67,7 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
 fn examined(site: &CheckContext, config: &ResolverConfig) -> Vec<DoctorFinding> {
     let hosts = site.files.read(HOSTS).unwrap_or_default();
     let known: Vec<_> =
-        site.names_to_look_up.iter().map(|name| names::local_answer_reason(name, &hosts)).collect();
+        site.names_to_look_up.iter().map(|name| name_validation::local_answer_reason(name, &hosts)).collect();
     let asked = site.names_to_look_up.iter().zip(&known).find(|(_, known)| known.is_none());
     let name = asked.map_or(USUAL, |(name, _)| name.trim_end_matches('.'));
     let polled = polled(config, name, PATIENCE, site.now);

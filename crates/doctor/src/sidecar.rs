@@ -4,7 +4,7 @@
 //! one core, whatever the pod's limits are. Envoy's own limits (circuit breakers, pending requests) refuse requests at once with 503.
 //! Without a program on the admin port, the check has one finding, which is ok. A server that is not an Envoy gives one finding, too.
 
-mod admin;
+mod admin_page_parser;
 mod judge;
 #[cfg(test)]
 mod tests;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use seawall_fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse};
 use seawall_probe::file_reader::{ProbeError, ProbeResult};
 
-use self::admin::{EnvoyInfo, EnvoyStats, LimitUsage, STATS_PATH, parse_limit_usages};
+use self::admin_page_parser::{EnvoyInfo, EnvoyStats, LimitUsage, STATS_PATH, parse_limit_usages};
 use crate::check::{CheckContext, DoctorCheck};
 use crate::finding::{DoctorFinding, DoctorStatus};
 use crate::http_client::HttpUrl;

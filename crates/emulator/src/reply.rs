@@ -36,11 +36,14 @@ pub(crate) async fn read_body(request: Request<Incoming>) -> Result<Bytes, Reque
     }
 }
 
-/// Returns whether the content type of a request is a form.
-pub(crate) fn is_form(request: &Request<Incoming>) -> bool {
+/// The content type of a form.
+pub(crate) const FORM: &str = "application/x-www-form-urlencoded";
+
+/// Returns whether a request has this content type. Parameters such as `charset` do not count.
+pub(crate) fn has_content_type(request: &Request<Incoming>, expected: &str) -> bool {
     let stated = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = stated.unwrap_or_default().split(';').next().unwrap_or_default();
-    kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded")
+    kind.trim().eq_ignore_ascii_case(expected)
 }
 
 /// Returns a response with a content type.

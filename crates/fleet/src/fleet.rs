@@ -106,14 +106,14 @@ pub enum PodUpdateKind<P, R> {
         chunk: String,
     },
     /// A trial has ended.
-    Done {
+    TrialDone {
         /// The number of the trial.
         trial: u64,
         /// The result of the trial.
         result: R,
     },
     /// The pod cannot carry out its last order, for this reason.
-    Failed(String),
+    OrderFailed(String),
     /// The pod has ended, for this reason.
     Ended(String),
     /// The pod cannot be reached at the moment, for this reason.
@@ -458,10 +458,10 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                 doubts: doubts.iter().map(|doubt| shown(doubt)).collect(),
             },
             PodReport::Records { trial, chunk } => PodUpdateKind::Records { trial, chunk },
-            PodReport::Done { trial, result } => PodUpdateKind::Done { trial, result },
+            PodReport::Done { trial, result } => PodUpdateKind::TrialDone { trial, result },
             // A failure before the pod is ready means that the pod ends.
             PodReport::Failed(why) if known.ready.is_none() => PodUpdateKind::Ended(shown(&why)),
-            PodReport::Failed(why) => PodUpdateKind::Failed(shown(&why)),
+            PodReport::Failed(why) => PodUpdateKind::OrderFailed(shown(&why)),
         })
     }
 
@@ -595,7 +595,7 @@ mod tests {
         let news = fleet.next_update(PATIENT).unwrap();
         assert!(matches!(
             news,
-            PodUpdate { pod_index: 1, kind: PodUpdateKind::Done { trial: 1, result: 5 }, .. }
+            PodUpdate { pod_index: 1, kind: PodUpdateKind::TrialDone { trial: 1, result: 5 }, .. }
         ));
         fleet.start_trial(&1);
         let told = played.told.lock().unwrap();

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 pub use self::spec::LoadJobSpec;
 use self::spec::Volume;
+use crate::json_to_yaml;
 use crate::pod_inputs::{ARGUMENTS_PATH, JobInputs};
-use crate::yaml;
 
 /// The name of the container, for attachments and logs.
 pub const CONTAINER: &str = "seawall";
@@ -95,7 +95,7 @@ pub fn to_yaml(spec: &LoadJobSpec, materials: &JobInputs, command: &str) -> Stri
         }
     }
     let job = job(spec, materials, false);
-    format!("{}{}---\n{}", head(spec, command), yaml::to_yaml(&secret), yaml::to_yaml(&job))
+    format!("{}{}---\n{}", head(spec, command), json_to_yaml::to_yaml(&secret), json_to_yaml::to_yaml(&job))
 }
 
 fn head(spec: &LoadJobSpec, command: &str) -> String {

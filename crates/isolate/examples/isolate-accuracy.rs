@@ -25,7 +25,7 @@ fn main() {
         "| design | path | rate /s | slower % | differs % | equal % | wrong % | p99 differs % | p99 equal % | interval holds % | s p50/p90 | would take s p50 |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
-    for design in [VariantOrder::Interleaved, VariantOrder::Blocks] {
+    for design in [VariantOrder::Interleaved, VariantOrder::OneVariantPerBlock] {
         for noise in PATHS {
             for rate in [50.0, 200.0, 1000.0] {
                 for share in [0.0, 0.02, 0.05, 0.10] {
@@ -58,7 +58,7 @@ fn several(experiments: u64, seed: u64, is_asked: impl Fn(&SimulatedStudies) -> 
         for (name, share) in [("none", 0.0_f64), ("one 5", 0.05), ("one 10", 0.1)] {
             let mut setting = SimulatedStudies::with_slower_variant(noise, 1000.0, 0.0);
             setting.effects = vec![Effect::default(); 5];
-            setting.effects[2].time = share.ln_1p();
+            setting.effects[2].log_time_factor = share.ln_1p();
             if is_asked(&setting) {
                 row(&setting, name, &setting.run_and_score(experiments, seed));
             }

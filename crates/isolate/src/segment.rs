@@ -11,7 +11,7 @@ pub enum VariantOrder {
     /// Request by request, in a random order per round, so that a disturbance affects all variants.
     Interleaved,
     /// Each variant alone for a block of one second, in a random order per cell. This suits variants that would disturb the others.
-    Blocks,
+    OneVariantPerBlock,
 }
 
 /// The durations in an experiment. The levels of [`crate::looks`] were tested with [`SegmentTimes::DEFAULT_DURATIONS`].
@@ -87,7 +87,9 @@ impl Segment {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         match self.design {
             VariantOrder::Interleaved => self.idle_before_settle + self.send_duration(),
-            VariantOrder::Blocks => (self.idle_before_settle + self.send_duration()) * members * self.cells(),
+            VariantOrder::OneVariantPerBlock => {
+                (self.idle_before_settle + self.send_duration()) * members * self.cells()
+            }
         }
     }
 
@@ -96,7 +98,7 @@ impl Segment {
     pub fn send_duration(&self) -> Duration {
         match self.design {
             VariantOrder::Interleaved => self.settle + self.measured_time_per_variant * self.cells(),
-            VariantOrder::Blocks => self.settle + self.measured_time_per_variant,
+            VariantOrder::OneVariantPerBlock => self.settle + self.measured_time_per_variant,
         }
     }
 
@@ -136,7 +138,7 @@ fn each(design: VariantOrder, members: usize, rate: f64, times: SegmentTimes) ->
         VariantOrder::Interleaved => times.cell.max(
             Duration::try_from_secs_f64(MIN_CELL_REQUESTS * members as f64 / rate).unwrap_or(Duration::MAX),
         ),
-        VariantOrder::Blocks => {
+        VariantOrder::OneVariantPerBlock => {
             times.block.max(Duration::try_from_secs_f64(MIN_CELL_REQUESTS / rate).unwrap_or(Duration::MAX))
         }
     }
@@ -161,8 +163,8 @@ mod tests {
         };
         assert_eq!(told(segment(VariantOrder::Interleaved, 2, 200.0)), (5, 2.0, 10.2));
         assert_eq!(told(segment(VariantOrder::Interleaved, 10, 50.0)), (1, 6.0, 6.2));
-        assert_eq!(told(segment(VariantOrder::Blocks, 2, 200.0)), (4, 1.0, 9.6));
-        assert_eq!(told(segment(VariantOrder::Blocks, 3, 10.0)), (1, 3.0, 9.6));
+        assert_eq!(told(segment(VariantOrder::OneVariantPerBlock, 2, 200.0)), (4, 1.0, 9.6));
+        assert_eq!(told(segment(VariantOrder::OneVariantPerBlock, 3, 10.0)), (1, 3.0, 9.6));
     }
 
     #[test]
@@ -174,7 +176,7 @@ mod tests {
             (segment.cell_count, segment.send_duration().as_secs_f64(), segment.duration().as_secs_f64())
         };
         assert_eq!(told(of(VariantOrder::Interleaved)), (5, 10.2, 11.2));
-        assert_eq!(told(of(VariantOrder::Blocks)), (2, 1.2, 8.8));
+        assert_eq!(told(of(VariantOrder::OneVariantPerBlock)), (2, 1.2, 8.8));
     }
 
     #[test]

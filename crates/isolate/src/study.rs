@@ -47,7 +47,7 @@ impl StudyConfig {
             let segments = InterimLook::FIRST.cells().div_ceil(segment.cell_count);
             segment.duration().saturating_mul(u32::try_from(segments).unwrap_or(u32::MAX))
         };
-        of(VariantOrder::Interleaved).saturating_add(of(VariantOrder::Blocks))
+        of(VariantOrder::Interleaved).saturating_add(of(VariantOrder::OneVariantPerBlock))
     }
 
     /// Returns the probable time to find an effect on an average path: for the interleaved variants, or for the blocks if there
@@ -55,7 +55,8 @@ impl StudyConfig {
     #[must_use]
     pub fn forecast(&self) -> Forecast {
         let has_interleaved = self.designs.contains(&VariantOrder::Interleaved);
-        let design = if has_interleaved { VariantOrder::Interleaved } else { VariantOrder::Blocks };
+        let design =
+            if has_interleaved { VariantOrder::Interleaved } else { VariantOrder::OneVariantPerBlock };
         Forecast::a_priori(design, self.designs.len() + 1, self.rate, self.margin, self.times)
     }
 }
@@ -96,8 +97,11 @@ impl Study {
     pub fn new(asked: StudyConfig) -> Self {
         let group = |design| Group { design, cells: Vec::new(), look: InterimLook::FIRST };
         let has = |design: &VariantOrder| asked.designs.contains(design);
-        let groups =
-            [VariantOrder::Interleaved, VariantOrder::Blocks].into_iter().filter(has).map(group).collect();
+        let groups = [VariantOrder::Interleaved, VariantOrder::OneVariantPerBlock]
+            .into_iter()
+            .filter(has)
+            .map(group)
+            .collect();
         let findings = vec![VariantFinding::NOTHING; asked.designs.len()];
         Self { asked, groups, findings, spent: Duration::ZERO, segments: 0, end: None }
     }

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The times of the phases of a trial.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct TrialTimes {
+pub struct TrialStartAndWarmUp {
     /// The time at which the first request is due, on the clock of the caller.
     pub start: Duration,
     /// The length of the warm-up. Requests that are due in it do not count.
@@ -83,7 +83,7 @@ impl SpinTotals {
 impl<F: HostFiles> MachineMonitor<F> {
     /// Watches a trial with these times. The clock shows `at` and runs until the end. The sending threads must already exist.
     #[must_use]
-    pub fn watch(files: F, at: Duration, times: TrialTimes) -> Self {
+    pub fn watch(files: F, at: Duration, times: TrialStartAndWarmUp) -> Self {
         let first = times.start.saturating_sub(LEAD);
         Self {
             first: (first > at).then_some(first),
@@ -154,7 +154,7 @@ impl<F: HostFiles> MachineMonitor<F> {
     pub fn finish(self, outcome: &RunOutcome, at: Duration) -> Vec<MachineFinding> {
         let run = RunActivity {
             sending_duration: Duration::from_nanos(outcome.counted_duration),
-            has_missed_sends: selfcheck::has_missed_sends(outcome),
+            has_unsent_requests: selfcheck::has_missed_sends(outcome),
             opened_connection_count: outcome.total_stats.connections,
             socket_failures: outcome.total_stats.fault_count(RequestFault::Local(std::io::ErrorKind::Other)),
             in_flight_peak: outcome.total_stats.in_flight_peak,
@@ -225,7 +225,7 @@ mod tests {
         /// Runs one trial of ten intervals.
         fn trial_of(&mut self, interval: Duration, load: &Load) -> Judgement {
             self.set();
-            let mut machine = MachineMonitor::watch(&self.texts, self.now, TrialTimes::default());
+            let mut machine = MachineMonitor::watch(&self.texts, self.now, TrialStartAndWarmUp::default());
             let mut total = LoadStats { sent: load.sent, ..LoadStats::default() };
             (0..100).for_each(|_| total.scheduler_lag.record(load.late.as_nanos() as u64));
             let interval_ns = interval.as_nanos() as u64;
@@ -267,7 +267,7 @@ mod tests {
         for warm_up in [0, 20] {
             let mut bench = Bench::default();
             bench.set();
-            let times = TrialTimes { start: SECOND * 30, warm_up: SECOND * warm_up };
+            let times = TrialStartAndWarmUp { start: SECOND * 30, warm_up: SECOND * warm_up };
             let mut machine = MachineMonitor::watch(&bench.texts, bench.now, times);
             bench.now += machine.next_interval_timeout(bench.now);
             assert_eq!(bench.now, times.start - LEAD, "looked once, just before the start");
@@ -301,7 +301,8 @@ mod tests {
                 bench.texts.set(&link("device"), "");
             };
             sent(0.0);
-            let mut machine = MachineMonitor::watch(&bench.texts, Duration::ZERO, TrialTimes::default());
+            let mut machine =
+                MachineMonitor::watch(&bench.texts, Duration::ZERO, TrialStartAndWarmUp::default());
             for at in 1..=intervals {
                 sent((interval * at).as_secs_f64() * 0.95e9 / 8.0);
                 machine.sample(&second(at.into(), 1000), &[0], interval * at);
@@ -318,7 +319,7 @@ mod tests {
     fn what_was_spun_away_while_nobody_looked_excuses_no_work() {
         let mut bench = Bench::default();
         bench.set();
-        let times = TrialTimes { start: Duration::ZERO, warm_up: SECOND * 20 };
+        let times = TrialStartAndWarmUp { start: Duration::ZERO, warm_up: SECOND * 20 };
         let mut machine = MachineMonitor::watch(&bench.texts, bench.now, times);
         let mut busy_poll = Duration::ZERO;
         for to in 1..=40 {

@@ -89,7 +89,7 @@ pub struct CheckedObjective {
     pub is_met: bool,
     /// The service time, if it meets a condition that the response time misses. The difference is the delay of this generator, or
     /// a wait for a free connection.
-    pub service_time_meeting_limit: Option<String>,
+    pub service_time_if_it_alone_meets_limit: Option<String>,
 }
 
 /// The limit or the figure of an objective.
@@ -289,7 +289,7 @@ impl Objective {
             measured_value: figure,
             measured_text: measured,
             is_met,
-            service_time_meeting_limit: met_by_service_time,
+            service_time_if_it_alone_meets_limit: met_by_service_time,
         }
     }
 

@@ -135,7 +135,7 @@ impl LocalDriver {
 
     /// Passes the blocks of each running trial to an observer.
     #[must_use]
-    pub fn with_observer(self, observer: TrialObserver) -> Self {
+    pub fn with_block_observer(self, observer: TrialObserver) -> Self {
         Self { observer: Some(observer), ..self }
     }
 

@@ -13,7 +13,7 @@ use seawall_load::stats_collector::NextIntervalResult;
 use seawall_load::summary::Summary;
 use seawall_load::trial::LoadTrial;
 
-use crate::generator_machine::{MachineMonitor, TrialTimes};
+use crate::generator_machine::{MachineMonitor, TrialStartAndWarmUp};
 use crate::objective::Objectives;
 use crate::trial_judgement::Judgement;
 use seawall_probe::LocalFiles;
@@ -52,7 +52,7 @@ impl<'s> RunningTrial<'s> {
     #[must_use]
     pub fn new(trial: LoadTrial<'s>, warm_up: Duration) -> Self {
         let clock = RunClock::start();
-        let times = TrialTimes { start: begins(&trial, clock), warm_up };
+        let times = TrialStartAndWarmUp { start: begins(&trial, clock), warm_up };
         let machine = MachineMonitor::watch(LocalFiles, now(clock), times);
         Self { trial, clock, machine }
     }

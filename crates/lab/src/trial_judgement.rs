@@ -62,7 +62,8 @@ impl Judgement {
     #[must_use]
     pub fn meets_objectives(&self) -> Option<bool> {
         let is_all_met = self.missed_objectives().next().is_none();
-        let is_own_delay = self.missed_objectives().all(|missed| missed.service_time_meeting_limit.is_some());
+        let is_own_delay =
+            self.missed_objectives().all(|missed| missed.service_time_if_it_alone_meets_limit.is_some());
         match self.generator_verdict {
             GeneratorVerdict::GeneratorLimited => None,
             GeneratorVerdict::Degraded if !is_all_met && is_own_delay => None,
@@ -130,7 +131,7 @@ mod tests {
                 measured_value: Some(ObjectiveValue::Latency(18_300_000)),
                 measured_text: "18.3ms".to_owned(),
                 is_met: false,
-                service_time_meeting_limit: met_by.map(str::to_owned),
+                service_time_if_it_alone_meets_limit: met_by.map(str::to_owned),
             };
             let (reasons, machine, objectives) = (Vec::new(), Vec::new(), vec![missed]);
             Judgement { generator_verdict: verdict, reasons, machine_findings: machine, objectives }

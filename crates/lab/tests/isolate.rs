@@ -119,7 +119,8 @@ fn plan(designs: &[VariantOrder], names: Vec<VariantLabel>) -> IsolatePlan {
 fn carried_out(designs: &[VariantOrder], ways: Vec<(VariantLabel, VariantRequests)>) -> IsolateReport {
     let (names, mut ways): (Vec<_>, Vec<_>) = ways.into_iter().unzip();
     for (way, design) in ways[1..].iter_mut().zip(designs) {
-        way.separate_transport = (*design == VariantOrder::Blocks).then(TransportOptions::default);
+        way.separate_transport =
+            (*design == VariantOrder::OneVariantPerBlock).then(TransportOptions::default);
     }
     let mut bench =
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
@@ -138,7 +139,7 @@ fn is_said(answer: &IsolateReport, at: usize, word: VariantVerdict) -> bool {
 
 #[test]
 fn the_way_that_is_slower_is_blamed_and_the_other_is_not_whether_interleaved_or_in_blocks() {
-    for design in [VariantOrder::Interleaved, VariantOrder::Blocks] {
+    for design in [VariantOrder::Interleaved, VariantOrder::OneVariantPerBlock] {
         let server = planted();
         let ways =
             vec![way(&server, "here", "/"), way(&server, "same", "/same"), way(&server, "slow", "/slow")];
@@ -184,7 +185,8 @@ fn in_blocks_each_way_has_the_whole_rate_in_its_turn() {
     let mut bench =
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
     let stop = bench.stop_switch();
-    let answer = isolate(&mut bench, &plan(&[VariantOrder::Blocks], names), &mut |_, _| stop.stop());
+    let answer =
+        isolate(&mut bench, &plan(&[VariantOrder::OneVariantPerBlock], names), &mut |_, _| stop.stop());
     let of = |way| answer.time_buckets.iter().filter(move |row| row.variant == way).map(|row| row.requests);
     assert!(of(0).eq(of(1)) && of(0).all(|requests| requests == 30), "200/s for 150 ms: {answer:?}");
     assert!(of(0).count() >= 1, "{answer:?}");

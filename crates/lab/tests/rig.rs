@@ -276,7 +276,8 @@ fn an_observer_is_told_of_every_block_while_the_offer_goes_on() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&told);
     let observer = move |_: &TrialSpec, blocks: &[_]| tell.lock().unwrap().push(blocks.len());
-    let seen = rig(&server).with_observer(Box::new(observer)).carry_out(&offer(50.0, Duration::from_secs(1)));
+    let seen =
+        rig(&server).with_block_observer(Box::new(observer)).carry_out(&offer(50.0, Duration::from_secs(1)));
     let told = told.lock().unwrap();
     assert!(told.is_sorted() && told.last() == Some(&seen.blocks.len()), "{told:?}");
 }

@@ -113,8 +113,8 @@ impl RunConfig {
             duration: bound(plan.load.stop_condition.stop_time),
             requests: bound(plan.load.stop_condition.max_requests),
             warm_up: nanos(plan.load.warm_up),
-            max_in_flight: plan.load.in_flight.limit,
-            on_saturation: match plan.load.in_flight.on_saturation {
+            max_in_flight: plan.load.in_flight_limit.limit,
+            on_saturation: match plan.load.in_flight_limit.on_saturation {
                 SaturationPolicy::Queue => "queue",
                 SaturationPolicy::Drop => "drop",
             },

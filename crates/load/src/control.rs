@@ -144,7 +144,7 @@ const NOTICE: Nanos = SECOND / 20;
 impl ControlState {
     pub(crate) fn new(load: &LoadSpec, wakers: Vec<SenderWaker>, clock: RunClock) -> Self {
         let arrivals = Arc::new(load.arrivals.clone());
-        let steered = LiveSettings { arrivals, max_in_flight: load.in_flight.limit, paused: false };
+        let steered = LiveSettings { arrivals, max_in_flight: load.in_flight_limit.limit, paused: false };
         let gauges = wakers.iter().map(|_| Gauges::default()).collect();
         Self {
             command: AtomicU8::new(RunCommand::Run as u8),

@@ -46,7 +46,7 @@ impl IntervalStats {
     ///
     /// # Errors
     /// [`IntervalGap`] if `next` does not start at the end of this interval, or ends before it starts; nothing was added then.
-    pub fn extend(&mut self, next: &Self) -> Result<(), IntervalGap> {
+    pub fn append_next_interval(&mut self, next: &Self) -> Result<(), IntervalGap> {
         if next.from != self.to || next.to < next.from {
             return Err(IntervalGap { expected_start: self.to, found_start: next.from });
         }
@@ -90,7 +90,7 @@ impl<I: Iterator<Item = IntervalStats>> IntervalsMerge<I> {
             line.peek().is_some_and(|next| next.from < to || next.to <= to).then_some((line, part))
         }) {
             if let Some(next) = line.next() {
-                part.extend(&next)?;
+                part.append_next_interval(&next)?;
                 to = to.max(next.to);
             }
         }

@@ -85,7 +85,7 @@ impl Distribution {
     }
 
     /// Allocates memory for values up to `most`, so that adding them allocates none.
-    pub(crate) fn reserve(&mut self, most: u64) {
+    pub(crate) fn preallocate_up_to_value(&mut self, most: u64) {
         let precision = self.precision;
         let buckets = self.buckets.get_or_insert_with(|| histogram(precision));
         let grown = buckets.record(most);
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn room_made_beforehand_is_no_value_and_is_used() {
         let mut spread = Distribution::new(Precision::Three);
-        spread.reserve(1_000_000);
+        spread.preallocate_up_to_value(1_000_000);
         assert_eq!((spread.count(), spread.min(), spread.max(), spread.buckets().count()), (0, 0, 0, 0));
         let room = spread.buckets.as_ref().map(Histogram::distinct_values);
         spread.record(1_000_000);

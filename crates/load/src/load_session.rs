@@ -182,7 +182,7 @@ impl LoadSession {
         if self.source.is_none() {
             return Err(TrialStartError::TargetsUsedUp);
         }
-        let hands = &self.hands[..self.hands.len().min(load.in_flight.limit).max(1)];
+        let hands = &self.hands[..self.hands.len().min(load.in_flight_limit.limit).max(1)];
         let soonest = self.clock.now() + nanos(MUSTER) * hands.len() as u64;
         let begins = match load.start_unix_ns {
             Some(at) => self.clock.run_time_of_unix_ns(at, soonest).map_err(TrialStartError::Late)?,
@@ -194,7 +194,7 @@ impl LoadSession {
         let records_carriage = results.as_ref().is_some_and(|results| results.write_connection_timings);
         let keep = CaptureOptions {
             keep_location: self.travel.max_redirects.is_some(),
-            record_body_limit: kept_of_bodies(results.as_ref(), load.max_samples_per_outcome),
+            record_body_limit: kept_of_bodies(results.as_ref(), load.max_response_samples_per_outcome),
             keep_connection_timings: records_carriage || load.report_each_request,
         };
         let max_body = results.as_ref().map_or(0, |results| results.max_body);
@@ -303,7 +303,7 @@ pub(crate) fn thread_share(whole: usize, index: usize, of: usize) -> usize {
 fn making(travel: &TransportOptions, dial: Arc<DialOptions>) -> ConnectorConfig {
     ConnectorConfig {
         tls: travel.tls.clone(),
-        http2: travel.http2.over_tls,
+        may_negotiate_http2: travel.http2.over_tls,
         h2c: travel.http2.prior_knowledge,
         max_streams: travel.http2.max_streams,
         keep_alive: travel.keep_alive,

@@ -51,7 +51,7 @@ impl RunPlan {
     #[must_use]
     pub fn split(self) -> (SessionSetup, LoadSpec) {
         let Self { session: setup, load } = self;
-        (SessionSetup { max_threads: setup.max_threads.min(load.in_flight.limit), ..setup }, load)
+        (SessionSetup { max_threads: setup.max_threads.min(load.in_flight_limit.limit), ..setup }, load)
     }
 }
 
@@ -104,7 +104,7 @@ pub struct LoadSpec {
     /// The number of errors after which the trial ends.
     pub error_budget: Option<ErrorBudget>,
     /// The limit of requests in flight, and the treatment of further requests.
-    pub in_flight: InFlightLimit,
+    pub in_flight_limit: InFlightLimit,
     /// In a closed loop: the time for which a failed request keeps its place in flight, during which the client sends nothing.
     /// With 0, a target that refuses at once gets requests as fast as this machine can send them.
     pub failure_pause: Duration,
@@ -120,7 +120,7 @@ pub struct LoadSpec {
     pub collect_target_outcomes: bool,
     /// The maximum number of responses of each outcome that are kept in [`crate::stats::LoadStats::response_samples`]. Each costs
     /// a copy of its head and of the start of its body.
-    pub max_samples_per_outcome: usize,
+    pub max_response_samples_per_outcome: usize,
     /// True to report the outcome of each request ([`crate::stats::LoadStats::completed_requests`]). This takes a hundred bytes
     /// per request and as much time as filling a record.
     pub report_each_request: bool,
@@ -140,13 +140,13 @@ impl LoadSpec {
             start_unix_ns: None,
             stop_condition: StopCondition::default(),
             error_budget: None,
-            in_flight: InFlightLimit { limit: in_flight, on_saturation: SaturationPolicy::Queue },
+            in_flight_limit: InFlightLimit { limit: in_flight, on_saturation: SaturationPolicy::Queue },
             failure_pause: Duration::ZERO,
             warm_up: Duration::ZERO,
             late_send_time_after_end: DEFAULT_LATE_SEND_TIME_AFTER_END,
             drain_timeout: None,
             collect_target_outcomes: false,
-            max_samples_per_outcome: 0,
+            max_response_samples_per_outcome: 0,
             report_each_request: false,
             interval: DEFAULT_INTERVAL,
         }
@@ -168,9 +168,9 @@ impl LoadSpec {
         let closed = matches!(self.arrivals, ArrivalModel::Closed);
         SenderConfig {
             trial_start: begins,
-            max_in_flight: self.in_flight.limit,
+            max_in_flight: self.in_flight_limit.limit,
             // In a closed loop nothing is due before there is room: what is dropped then has no end.
-            on_saturation: if closed { SaturationPolicy::Queue } else { self.in_flight.on_saturation },
+            on_saturation: if closed { SaturationPolicy::Queue } else { self.in_flight_limit.on_saturation },
             timeout: travel.timeout.map_or(Nanos::MAX, nanos),
             deadline: travel.deadline.map_or(Nanos::MAX, nanos),
             end: self.end().saturating_add(begins),
@@ -203,7 +203,7 @@ impl LoadSpec {
             collect_target_outcomes: self.collect_target_outcomes,
             max_body: 0,
             cut_body_callback: None,
-            max_samples_per_outcome: self.max_samples_per_outcome,
+            max_samples_per_outcome: self.max_response_samples_per_outcome,
             report_each_request: self.report_each_request,
             write_connection_timings: false,
             attack_name: self.name.clone(),

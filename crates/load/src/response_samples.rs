@@ -1,6 +1,6 @@
 //! A few responses of each outcome as they came, so that a surprising figure can be examined.
 //!
-//! Samples are kept only if [`crate::engine::LoadSpec::max_samples_per_outcome`] asks for them: the first ones of each interval and
+//! Samples are kept only if [`crate::engine::LoadSpec::max_response_samples_per_outcome`] asks for them: the first ones of each interval and
 //! thread. Their number and size are bounded, because a server chooses its responses. The outcomes are those of
 //! [`crate::target_outcomes`].
 

@@ -95,12 +95,12 @@ pub(crate) struct SenderLoop {
     pub(crate) flights: InFlightTable,
     pub(crate) paused_slots: PausedSlots,
     pub(crate) accounting: Accounting,
-    pub(crate) state: LoopState,
+    pub(crate) state: LoopTimes,
 }
 
 /// The state of the send loop.
 #[derive(Debug, Default)]
-pub(crate) struct LoopState {
+pub(crate) struct LoopTimes {
     pub(crate) now: Nanos,
     /// The time of the next look at the schedule.
     pub(crate) next_schedule_check: Nanos,
@@ -142,10 +142,10 @@ impl SenderLoop {
         } = part;
         pool.capture = keep;
         flights.begin_trial(trial);
-        let progress = LoopState {
+        let progress = LoopTimes {
             next_tick: rules.trial_start,
             interval_end: rules.trial_start.saturating_add(rules.interval),
-            ..LoopState::default()
+            ..LoopTimes::default()
         };
         let paused_slots = PausedSlots::new(rules.client_pause_after_failure);
         Self {
@@ -206,7 +206,7 @@ impl SenderLoop {
     /// next interval.
     #[cold]
     fn end_interval(&mut self) {
-        let LoopState { now, interval_end, .. } = self.state;
+        let LoopTimes { now, interval_end, .. } = self.state;
         let ended = interval_end + (now - interval_end) / self.config.interval * self.config.interval;
         self.state.interval_end = ended + self.config.interval;
         self.accounting.hand_over_stats(ended - self.config.trial_start, false);
@@ -219,7 +219,7 @@ impl SenderLoop {
     /// Waits until an event, or until the next planned action. Waits that are too short for a sleep are spent polling.
     fn wait(&mut self, events: &mut Vec<Event>) {
         self.refresh();
-        let LoopState { now, next_schedule_check: next_due, next_tick, interval_end, over, .. } = self.state;
+        let LoopTimes { now, next_schedule_check: next_due, next_tick, interval_end, over, .. } = self.state;
         let due = if over.is_some() { Nanos::MAX } else { next_due };
         let until = due
             .min(next_tick)
@@ -382,7 +382,7 @@ impl SenderLoop {
     /// and after the grace period no requests at all, so that the run ends on time. The engine counts the requests that were not
     /// sent.
     fn is_too_late(&self, hit: Arrival) -> bool {
-        let LoopState { now, room_since, .. } = self.state;
+        let LoopTimes { now, room_since, .. } = self.state;
         let end = self.config.end;
         now >= end && (hit.due < room_since || now - end >= self.config.late_send_time_after_end)
     }
@@ -425,7 +425,7 @@ impl SenderLoop {
     /// Flushes records and publishes gauges, ten times a second.
     #[inline]
     fn tick(&mut self) {
-        let LoopState { now, next_tick, .. } = self.state;
+        let LoopTimes { now, next_tick, .. } = self.state;
         if now < next_tick {
             return;
         }

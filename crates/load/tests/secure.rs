@@ -36,7 +36,7 @@ fn some(method: &str, url: &str, body: &str, requests: u64) -> RunPlan {
     let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
     plan.session.framing = style;
     plan.load.stop_condition.max_requests = requests;
-    plan.load.in_flight.limit = 1;
+    plan.load.in_flight_limit.limit = 1;
     plan
 }
 
@@ -288,7 +288,7 @@ fn answer(
 
 fn h2c(server: &Http2Server, path: &str, requests: u64, in_flight: usize) -> RunPlan {
     let mut plan = some("GET", &format!("http://{}{path}", server.address), "", requests);
-    plan.load.in_flight.limit = in_flight;
+    plan.load.in_flight_limit.limit = in_flight;
     plan.session.transport.http2 = Http2Options { prior_knowledge: true, ..Http2Options::default() };
     plan
 }
@@ -300,7 +300,7 @@ fn http2_is_spoken_where_the_handshake_says_so_and_one_connection_carries_many()
     let server = Http2Server::start(Some(config), 100, usize::MAX, answer);
     let (tls, _roots) = trusting(&authority);
     let mut plan = some("POST", &format!("https://localhost:{}/", server.address.port()), "ping", 500);
-    plan.load.in_flight.limit = 50;
+    plan.load.in_flight_limit.limit = 50;
     plan.session.transport.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
     assert_eq!(
@@ -466,7 +466,7 @@ fn requests_that_a_server_says_it_has_not_looked_at_go_out_again() {
     for method in ["GET", "POST"] {
         let all_good = |server: &Http2Server, in_flight: usize, connections: usize| {
             let mut plan = some(method, &format!("http://{}/", server.address), "", 400);
-            plan.load.in_flight.limit = in_flight;
+            plan.load.in_flight_limit.limit = in_flight;
             plan.session.transport.http2 = Http2Options { prior_knowledge: true, ..Http2Options::default() };
             plan.session.transport.max_connections = connections;
             let outcome = run(plan);

@@ -61,7 +61,7 @@ fn source(method: &str, url: &str, body: &str) -> RequestSource {
 fn some(server: &Server, requests: u64) -> RunPlan {
     let mut plan = RunPlan::new(source("GET", &server.url_of_path("/x"), ""), ArrivalModel::Closed);
     plan.load.stop_condition = StopCondition { max_requests: requests, ..StopCondition::default() };
-    plan.load.in_flight.limit = 1;
+    plan.load.in_flight_limit.limit = 1;
     plan
 }
 
@@ -69,7 +69,7 @@ fn open(server: &Server, rate: &str, length: Duration) -> RunPlan {
     let schedule = Schedule::constant(rate.parse().unwrap(), ArrivalSpacing::Constant);
     let mut plan = RunPlan::new(source("GET", &server.url_of_path("/x"), ""), ArrivalModel::Open(schedule));
     // No test here may depend on how fast this machine is.
-    plan.load.in_flight.limit = 10_000;
+    plan.load.in_flight_limit.limit = 10_000;
     plan.load.late_send_time_after_end = Duration::from_secs(10);
     plan.load.stop_condition = StopCondition { stop_time: nanos(length), ..StopCondition::default() };
     plan
@@ -432,7 +432,7 @@ fn a_dropped_hit_used_up_its_target_only_when_results_were_recorded() {
     let plan = |threads| {
         let mut plan = open(&server, "1000", Duration::from_secs(60));
         plan.session.source = lazy(&server, 50);
-        plan.load.in_flight = InFlightLimit { limit: 2, on_saturation: SaturationPolicy::Drop };
+        plan.load.in_flight_limit = InFlightLimit { limit: 2, on_saturation: SaturationPolicy::Drop };
         plan.session.transport.timeout = Some(Duration::from_millis(200));
         plan.session.max_threads = threads;
         plan
@@ -492,7 +492,7 @@ fn a_client_that_waited_kept_half_of_a_closed_loops_requests_to_itself() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, HITS as u64);
-    (plan.session.max_threads, plan.load.in_flight.limit) = (2, 2);
+    (plan.session.max_threads, plan.load.in_flight_limit.limit) = (2, 2);
     plan.session.transport.timeout = Some(Duration::from_secs(5));
     let (outcome, records) = recorded(plan);
     let timed_out = outcome.total_stats.fault_count(RequestFault::Timeout);
@@ -507,8 +507,8 @@ fn hits_that_were_handed_out_while_the_run_was_being_drained_had_not_been_offere
     let server = Server::start_answering(OK).unwrap();
     for _ in 0..60 {
         let mut plan = open(&server, "100000", Duration::from_secs(60));
-        (plan.session.max_threads, plan.load.in_flight.on_saturation) = (2, SaturationPolicy::Drop);
-        plan.load.in_flight.limit = 2;
+        (plan.session.max_threads, plan.load.in_flight_limit.on_saturation) = (2, SaturationPolicy::Drop);
+        plan.load.in_flight_limit.limit = 2;
         let running = engine::start_single_trial(plan, None).unwrap();
         let control = running.control();
         while control.elapsed() < SECOND / 200 {
@@ -701,7 +701,7 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
     });
     let server = server.unwrap();
     let mut plan = some(&server, 12);
-    plan.load.max_samples_per_outcome = 2;
+    plan.load.max_response_samples_per_outcome = 2;
     let sink = Sink::default();
     let output = Box::new(sink.clone());
     let results = ResultsOutput {
@@ -791,7 +791,7 @@ fn a_wrong_answer_is_a_failure_with_its_reason_and_keeps_its_body() {
     });
     let server = server.unwrap();
     let mut plan = expecting(&server, 100, &["status=2xx", "json:/status=ok"]);
-    plan.load.max_samples_per_outcome = 1;
+    plan.load.max_response_samples_per_outcome = 1;
     let (outcome, records) = recorded(plan);
     let wrong = RequestFault::WrongAnswer(WrongAnswer::Condition(ExpectationSubject::Json));
     assert_eq!(
@@ -923,7 +923,7 @@ fn a_timeout_is_in_the_histogram_with_the_time_it_took() {
 fn a_silent_server_holds_no_more_than_the_bound_and_the_run_ends_on_time() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = open(&server, "2000", Duration::from_millis(300));
-    plan.load.in_flight = InFlightLimit { limit: 5, on_saturation: SaturationPolicy::Queue };
+    plan.load.in_flight_limit = InFlightLimit { limit: 5, on_saturation: SaturationPolicy::Queue };
     plan.session.transport.timeout = Some(Duration::from_millis(100));
     let outcome = run(plan);
     assert_eq!(outcome.total_stats.in_flight_peak, 5);
@@ -944,7 +944,7 @@ fn a_silent_server_holds_no_more_than_the_bound_and_the_run_ends_on_time() {
 fn hits_that_find_no_room_are_counted_and_recorded_when_the_policy_is_to_drop() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(200));
-    plan.load.in_flight = InFlightLimit { limit: 3, on_saturation: SaturationPolicy::Drop };
+    plan.load.in_flight_limit = InFlightLimit { limit: 3, on_saturation: SaturationPolicy::Drop };
     plan.session.transport.timeout = Some(Duration::from_secs(1));
     let (outcome, records) = recorded(plan);
     assert_eq!(
@@ -962,7 +962,7 @@ fn hits_that_find_no_room_are_counted_and_recorded_when_the_policy_is_to_drop() 
 fn a_closed_loop_that_was_to_drop_dropped_for_ever() {
     let server = Server::start_answering(OK).unwrap();
     let mut plan = some(&server, 10);
-    plan.load.in_flight.on_saturation = SaturationPolicy::Drop;
+    plan.load.in_flight_limit.on_saturation = SaturationPolicy::Drop;
     assert_eq!(statuses(&run(plan)), [(200, 10)]);
 }
 
@@ -1173,7 +1173,7 @@ fn what_happens_in_the_warm_up_is_in_no_figure_of_what_follows() {
     let server = server.unwrap();
     let mut plan = open(&server, "100", Duration::from_secs(1));
     plan.load.warm_up = Duration::from_millis(995);
-    plan.load.in_flight.limit = 1;
+    plan.load.in_flight_limit.limit = 1;
     // The last hit is sent at 0.7 s.
     plan.session.transport.timeout = Some(Duration::from_millis(350));
     let RunOutcome { total_stats: total, elapsed_after_warm_up: elapsed, scheduled_count: scheduled, .. } =
@@ -1252,7 +1252,7 @@ fn a_run_ends_when_its_errors_are_spent() {
 fn towards(url: &str, requests: u64) -> RunPlan {
     let mut plan = RunPlan::new(source("GET", url, ""), ArrivalModel::Closed);
     plan.load.stop_condition.max_requests = requests;
-    plan.load.in_flight.limit = 1;
+    plan.load.in_flight_limit.limit = 1;
     plan
 }
 
@@ -1311,7 +1311,7 @@ fn names_are_looked_up_side_by_side_and_for_each_connection_where_that_is_asked_
     let server = Server::start_answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     let server = server.unwrap();
     let mut plan = towards(&format!("http://shop.example.:{}/", server.address().port()), 21);
-    plan.load.in_flight.limit = 21;
+    plan.load.in_flight_limit.limit = 21;
     plan.session.transport.dial.address_lifetime = AddressLifetime::Connection;
     // The one before the run serves the first connection; the others wait for each other's questions.
     plan.session.transport.dial.dns_servers = Arc::new(DnsServers::new(vec![reluctant(20)], ""));
@@ -1373,7 +1373,7 @@ fn around(urls: &[String], requests: u64) -> RunPlan {
     let list = RequestList::new(urls.iter().map(request).collect()).unwrap();
     let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
     plan.load.stop_condition.max_requests = requests;
-    plan.load.in_flight.limit = 1;
+    plan.load.in_flight_limit.limit = 1;
     plan
 }
 
@@ -1684,7 +1684,7 @@ fn three_generators_that_read_one_input_send_each_line_once() {
         let mut plan = some(&server, u64::MAX);
         plan.session.source =
             RequestSource::Lazy(RequestReader::new(reader, RequestFraming::default(), None));
-        (plan.session.max_threads, plan.load.in_flight.limit, plan.load.shard) =
+        (plan.session.max_threads, plan.load.in_flight_limit.limit, plan.load.shard) =
             (2, 2, ScheduleShard::new(index, 3).unwrap());
         let (outcome, records) = recorded(plan);
         assert!(outcome.input_error.is_none());

@@ -384,7 +384,7 @@ fn what_waits_for_room_has_no_lag_of_its_own() {
     let (_, hits) = with_hits(&mut session, &by_hit);
     assert!(hits.len() == 20 && hits.iter().all(|fate| fate.generator_lag == 0), "clients are never late");
     let mut crowded = LoadSpec { report_each_request: true, ..paced(200, "1000000") };
-    crowded.in_flight.limit = 1;
+    crowded.in_flight_limit.limit = 1;
     let (outcome, hits) = with_hits(&mut session, &crowded);
     let own = hits.iter().filter(|fate| fate.generator_lag > 0).count() as u64;
     let late = hits.iter().filter(|fate| fate.sent_at > Some(fate.due)).count() as u64;

@@ -56,7 +56,7 @@ fn open(server: &Server) -> LoadSession {
     let source = RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
     let mut plan = RunPlan::new(source, ArrivalModel::Closed);
     plan.session.max_threads = 2;
-    plan.load.in_flight.limit = CONNECTIONS;
+    plan.load.in_flight_limit.limit = CONNECTIONS;
     plan.session.transport.max_connections = CONNECTIONS;
     LoadSession::open(plan.split().0).unwrap()
 }

@@ -108,7 +108,7 @@ impl Protocol {
         let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
         plan.session.framing = style;
         plan.load.stop_condition.max_requests = requests;
-        plan.load.in_flight.limit = clients;
+        plan.load.in_flight_limit.limit = clients;
         plan.session.transport.http2 =
             Http2Options { over_tls: self.http2, prior_knowledge: self.http2, ..Http2Options::default() };
         plan.session.transport.tls =

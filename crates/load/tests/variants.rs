@@ -34,7 +34,7 @@ fn styled(targets: &[(&str, &str)], requests: u64, style: &RequestFraming) -> Ru
     let list = RequestReader::new(reader, style.clone(), None).read_all().unwrap();
     let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
     plan.load.stop_condition.max_requests = requests;
-    plan.load.in_flight.limit = 1;
+    plan.load.in_flight_limit.limit = 1;
     plan
 }
 
@@ -61,7 +61,7 @@ fn what_was_never_sent_is_among_the_requests_of_its_variant() {
     let mut plan = plan(&[(&server.url_of_path("/"), r#"{"name":"slow"}"#)], 10);
     let schedule = Schedule::constant("1000".parse().unwrap(), ArrivalSpacing::Constant);
     plan.load.arrivals = ArrivalModel::Open(schedule);
-    plan.load.in_flight.on_saturation = SaturationPolicy::Drop;
+    plan.load.in_flight_limit.on_saturation = SaturationPolicy::Drop;
     plan.session.transport.timeout = Some(Duration::from_millis(500));
     let total = run(plan).total_stats;
     assert!(total.fault_count(RequestFault::Dropped) > 0);

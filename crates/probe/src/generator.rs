@@ -26,7 +26,7 @@ pub struct RunActivity {
     /// The time in which requests were due.
     pub sending_duration: Duration,
     /// True if more than 1 % of the due requests were not sent.
-    pub has_missed_sends: bool,
+    pub has_unsent_requests: bool,
     /// The opened connections.
     pub opened_connection_count: u64,
     /// The connection attempts that failed because this machine had no file descriptor or port.

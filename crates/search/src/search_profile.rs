@@ -24,7 +24,7 @@ pub struct Profile {
     /// The duration of the recovery trial.
     pub recovery_duration: Duration,
     /// The margin added to each side of the cliff's bracket, as a share. It covers effects that trials of this length cannot show.
-    pub cliff_margin: f64,
+    pub cliff_bracket_widening: f64,
     /// The margin added to each side of the knee's bracket, as a share.
     pub knee_margin: f64,
 }
@@ -41,7 +41,7 @@ impl Profile {
         growth_tolerance: 0.03,
         confirm_duration: Duration::from_secs(8),
         recovery_duration: Duration::from_secs(6),
-        cliff_margin: 0.02,
+        cliff_bracket_widening: 0.02,
         knee_margin: 0.04,
     };
 
@@ -56,7 +56,7 @@ impl Profile {
         growth_tolerance: 0.01,
         confirm_duration: Duration::from_secs(60),
         recovery_duration: Duration::from_secs(30),
-        cliff_margin: 0.01,
+        cliff_bracket_widening: 0.01,
         knee_margin: 0.02,
     };
 }

@@ -101,7 +101,7 @@ pub(crate) fn run(args: &AttackArgs, cpus: Option<NonZero<usize>>) -> anyhow::Re
 fn from_pods(args: &AttackArgs, asked: &DistributedOptions) -> anyhow::Result<ExitCode> {
     let files = InputFiles::capturing();
     let plan = plan::plan_attack(args, generator_resources::available_cores(), &files, asked.pod_count())?;
-    let (clients, pods) = (plan.load.in_flight.limit as u64, asked.pod_count());
+    let (clients, pods) = (plan.load.in_flight_limit.limit as u64, asked.pod_count());
     ensure!(
         clients >= pods,
         "the limit of {clients} requests in flight is below the number of pods, {pods}: each pod needs at least one request in flight"

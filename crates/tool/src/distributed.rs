@@ -17,7 +17,7 @@ use seawall_load::input_files::InputFiles;
 
 pub(crate) use self::args::{DistributedArgs, OnPodLoss};
 pub(crate) use self::pod_options::{
-    DistributedAction, DistributedOptions, LoadCommand, LoadCommandIo, RecordDestination, STDOUT_NAME,
+    DistributedAction, DistributedOptions, DistributionFlags, LoadCommand, RecordDestination, STDOUT_NAME,
 };
 pub(crate) use self::ready_pods::CleanupGuard;
 
@@ -27,7 +27,7 @@ pub(crate) use self::ready_pods::CleanupGuard;
 /// An input cannot be given to pods.
 pub(crate) fn print_if_dry_run(
     asked: &DistributedOptions,
-    beside: &LoadCommandIo<'_>,
+    beside: &DistributionFlags<'_>,
     files: &InputFiles,
 ) -> anyhow::Result<bool> {
     let DistributedAction::PrintManifest(spec) = &asked.action else { return Ok(false) };

@@ -159,7 +159,7 @@ fn pass(clock: &Clock, time: Duration) -> Duration {
 fn width(beside: bool) -> usize {
     let size = if beside { tcgetwinsize(stderr()) } else { tcgetwinsize(stdout()) };
     // A terminal that does not know its size says 0.
-    screen::line_width(size.ok().map(|size| size.ws_col).filter(|columns| *columns > 0))
+    screen::wrap_width(size.ok().map(|size| size.ws_col).filter(|columns| *columns > 0))
 }
 
 fn show(text: &str, beside: bool) -> anyhow::Result<()> {

@@ -34,7 +34,7 @@ enum EmulateCommand {
     /// Make the key and the published key set of a ServiceAccount token issuer
     Issuer(issuer_key_files::EmulateIssuerArgs),
     /// Run a server that breaks at a known rate for a known cause
-    Server(Box<server::EmulateServerArgs>),
+    Server(Box<server::FaultServerCommandArgs>),
     /// Make a ServiceAccount token as the Kubernetes API server would
     Token(Box<token::EmulateTokenArgs>),
 }

@@ -101,7 +101,7 @@ fn from_pods(
         driver: Box::new(pods),
         stop_now: stop,
         server_side_source: search_setup::server_side_source(kit.server_side_reader),
-        latency_bound: bound,
+        late_after: bound,
         reach_check: None,
     };
     carry_out(&order, site, page, drafts, progress).map(ExitCode::from)
@@ -127,7 +127,7 @@ fn carry_out(
         driver: mut ground,
         stop_now: stop,
         server_side_source: sight,
-        latency_bound: bound,
+        late_after: bound,
         reach_check: reach,
     } = site;
     let signals = TerminationSignals::listen(boxed_stop(&stop), files.temporary_paths())?;

@@ -209,7 +209,7 @@ fn a_run_as_json_says_what_it_was_where_and_when() {
     let intervals = intervals.lines().map(|line| serde_json::from_str::<IntervalStats>(line).unwrap());
     let merged = merge(vec![intervals.collect()]).unwrap();
     let mut whole = IntervalStats::default();
-    merged.iter().for_each(|interval| whole.extend(interval).unwrap());
+    merged.iter().for_each(|interval| whole.append_next_interval(interval).unwrap());
     assert_eq!((whole.stats.sent, whole.stats.good_count()), (30, 30));
     assert_eq!(
         whole.stats.times_of_class(OutcomeClass::Good).response_time.max() as f64 / 1e9,

@@ -271,6 +271,33 @@ fn exchange(google: &Emulator, token: &str) -> String {
 }
 
 #[test]
+fn an_emulated_google_takes_a_demo_pods_token_in_the_exchange_of_gkes_own_pools() {
+    let pods = folder("gke-pool").join("pods");
+    let provider = "identitynamespace:reef.svc.id.goog:https://cluster.example";
+    let google = Emulator::start(
+        "google",
+        &["--provider", provider, "--demo-pods", pods.to_str().unwrap(), "reef/coral"],
+    );
+    assert_eq!(google.ready["audiences"], serde_json::json!(["reef.svc.id.goog"]));
+    let token = std::fs::read_to_string(google.ready["pods"][0]["token_file"].as_str().unwrap()).unwrap();
+    let body = serde_json::json!({
+        "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+        "audience": provider,
+        "scope": "s",
+        "requested_token_type": "urn:ietf:params:oauth:token-type:access_token",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+        "subject_token": token,
+    });
+    let body = body.to_string();
+    let length = body.len();
+    let answer = google.send(&format!(
+        "POST /v1/identitybindingtoken HTTP/1.1\r\nhost: m\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    ));
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("ya29.emu."), "{answer}");
+}
+
+#[test]
 fn bad_flags_and_files_are_named() {
     let folder = folder("bad");
     let broken = folder.join("jwks.json");
@@ -284,6 +311,10 @@ fn bad_flags_and_files_are_named() {
         (&["google", "--jwks", broken, "--error-rate", "2"], "share from 0 to 1"),
         (&["google", "--jwks", broken, "--allow", "reef"], "NAMESPACE/SERVICEACCOUNT=EMAIL"),
         (&["google", "--jwks", broken, "reef/coral"], "--demo-pods"),
+        (
+            &["google", "--jwks", broken, "--provider", "identitynamespace:reef"],
+            "identitynamespace:POOL:CLUSTER",
+        ),
         (&["token", "--key", broken, "--namespace", "a", "--service-account", "b", "--audience", "c"], "PEM"),
     ] {
         let output = run(args);

@@ -34,7 +34,9 @@ fn main() -> ExitCode {
         }
         Ok(AgentCommand::Import(request)) => done(import(&request)),
         Ok(AgentCommand::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
-        Ok(AgentCommand::Uninstall(request)) => done(uninstall::run(&request).and_then(|text| say(&text))),
+        Ok(AgentCommand::Uninstall(request)) => {
+            done(uninstall::run_cluster_uninstall_step(&request).and_then(|text| say(&text)))
+        }
         Ok(AgentCommand::PrintText(text)) => done(say(&text)),
         Err((word, mistake)) => {
             print_error(&format!("seawall-agent: {mistake}\n\n{}", help_text(&word)));

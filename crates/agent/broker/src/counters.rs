@@ -104,7 +104,7 @@ impl BrokerCounters {
     }
 
     /// Returns the number of requests for new credentials that the broker refused because of a pod's rate limit or queue limit.
-    pub fn rate_limited_total(&self) -> u64 {
+    pub fn refused_by_pod_limit_total(&self) -> u64 {
         self.rate_limited.load(Ordering::Relaxed)
     }
 

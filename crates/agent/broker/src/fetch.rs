@@ -38,7 +38,7 @@ enum Outcome<C> {
 impl<X: TokenExchange> FetchTask<X> {
     /// Starts a task that waits for its turn in the queue and then makes the call. The task gives up if it gets no turn before
     /// `deadline`.
-    pub(crate) fn start(
+    pub(crate) fn spawn_queued(
         shared: &Arc<BrokerState<X>>,
         slot: &Arc<CacheEntry<X>>,
         ticket: QueueTicket,

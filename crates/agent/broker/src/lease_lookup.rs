@@ -91,7 +91,7 @@ impl<X: TokenExchange> BrokerState<X> {
                 Ok((landing, since))
             }
             FetchDecision::Start(landing, ticket) => {
-                FetchTask::start(self, slot, ticket, now + self.settings.queue_deadline);
+                FetchTask::spawn_queued(self, slot, ticket, now + self.settings.queue_deadline);
                 Ok((landing, now))
             }
         }

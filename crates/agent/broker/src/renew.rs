@@ -47,7 +47,7 @@ impl<X: TokenExchange> BrokerState<X> {
         match slot.join_or_start_fetch(now, None, || self.renewal(slot, urgent_at, now)) {
             // If the call gets no turn before the lease expires, the fetch ends. The schedule then calls `renew` again, which
             // drops the expired lease.
-            FetchDecision::Start(_, ticket) => FetchTask::start(self, slot, ticket, lease.expires),
+            FetchDecision::Start(_, ticket) => FetchTask::spawn_queued(self, slot, ticket, lease.expires),
             FetchDecision::Cached | FetchDecision::Join(..) => {}
             FetchDecision::RecentFailure(_) | FetchDecision::RefusedByLimit(_) => {
                 self.schedule_renewal(slot, (now + self.settings.first_retry_delay).min(lease.expires));

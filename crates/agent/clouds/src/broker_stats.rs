@@ -47,7 +47,7 @@ impl BrokerSnapshot {
                 (
                     "seawall_credential_requests_rate_limited",
                     "Requests for new credentials that the agent refused because the pod sent them too fast",
-                    counters.rate_limited_total(),
+                    counters.refused_by_pod_limit_total(),
                 ),
                 (
                     "seawall_short_lived_credentials",

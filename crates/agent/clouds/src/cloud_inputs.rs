@@ -5,6 +5,7 @@ use std::sync::Arc;
 use seawall_core::kubernetes_events::PodEventRecorder;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Pod, PodAnnotations};
+use seawall_server::upstream::Forwarder;
 use seawall_server::upstream::long_poll_limit::LongPollLimit;
 use seawall_server::upstream::permits::UpstreamPermits;
 
@@ -31,4 +32,16 @@ pub struct DialectResources {
     pub upstream_permits: Arc<UpstreamPermits>,
     /// The maximum number of idle connections that a thread keeps to one metadata server.
     pub max_idle_connections: usize,
+}
+
+impl DialectResources {
+    /// Creates a client for the real metadata server at `url`.
+    pub(crate) fn forwarder(&self, url: &str) -> Forwarder {
+        Forwarder::new(
+            url,
+            self.upstream_permits.clone(),
+            self.max_idle_connections,
+            self.long_poll_limit.clone(),
+        )
+    }
 }

@@ -64,6 +64,8 @@ pub enum EntitlementState<E> {
     /// The agent does not know all facts yet that decide the entitlement.
     #[default]
     Pending,
+    /// The pod is in `realServer`: its requests go to the node's real metadata server, and the agent fetches no credentials for it.
+    RealServer,
     /// The decided entitlement.
     Decided(E),
 }
@@ -83,6 +85,7 @@ impl<E> EntitlementState<Arc<E>> {
         match self {
             Self::CloudDisabled => EntitlementState::CloudDisabled,
             Self::Pending => EntitlementState::Pending,
+            Self::RealServer => EntitlementState::RealServer,
             Self::Decided(own) => EntitlementState::Decided(own),
         }
     }
@@ -95,7 +98,11 @@ impl<E> EntitlementState<E> {
 
     /// Returns [`Self::Pending`] for a decided state if `is_taken_back` is true. Otherwise returns the state unchanged.
     fn unless(self, is_taken_back: bool) -> Self {
-        if is_taken_back && matches!(self, Self::Decided(_)) { Self::Pending } else { self }
+        if is_taken_back && matches!(self, Self::Decided(_) | Self::RealServer) {
+            Self::Pending
+        } else {
+            self
+        }
     }
 
     /// Returns the state as `/debug/pods` shows it, or `None` if the cloud is disabled. `own` describes a decided entitlement.
@@ -103,6 +110,7 @@ impl<E> EntitlementState<E> {
         match self {
             Self::CloudDisabled => None,
             Self::Pending => Some(json!({ "status": "pending" })),
+            Self::RealServer => Some(json!({ "status": "real-server" })),
             Self::Decided(decided) => Some(own(decided)),
         }
     }
@@ -110,7 +118,7 @@ impl<E> EntitlementState<E> {
     fn and_then<T>(&self, own: impl FnOnce(&E) -> Option<T>) -> Option<T> {
         match self {
             Self::Decided(decided) => own(decided),
-            Self::CloudDisabled | Self::Pending => None,
+            Self::CloudDisabled | Self::Pending | Self::RealServer => None,
         }
     }
 }
@@ -124,6 +132,12 @@ impl Entitlements {
     /// Returns the pod's entitlement to AWS.
     pub fn aws(&self) -> EntitlementState<&aws::AwsEntitlement> {
         self.aws.as_ref()
+    }
+
+    /// True if the pod is in `realServer`, so its requests go to the node's real metadata server.
+    pub fn use_real_server(&self) -> bool {
+        let Self { google, aws } = self;
+        matches!(google, EntitlementState::RealServer) || matches!(aws, EntitlementState::RealServer)
     }
 
     /// True if the pod's entitlement to this cloud is not decided yet. Until then, requests for the cloud's credentials wait.

@@ -22,6 +22,7 @@ pub mod google;
 pub mod kubernetes_events;
 pub mod pod;
 mod prefetch;
+mod real_server;
 mod refusals;
 mod reloadable_keys;
 pub mod sdk_refresh_times;
@@ -47,6 +48,7 @@ use cloud::RunningCloud;
 use entitlements::{EntitlementState, Entitlements};
 use google::RunningGoogle;
 use pod::{PodDialects, PodEntry};
+use real_server::{RealServer, RealServerDialect, RealServerPassthrough};
 use sdk_refresh_times::SdkProfiles;
 use self_test_request::ReadinessRequest;
 
@@ -60,6 +62,7 @@ pub use reloadable_keys::ReloadableKeys;
 pub struct Clouds {
     google: Option<Arc<RunningGoogle>>,
     aws: Option<Arc<RunningAws>>,
+    real_server: RealServer,
 }
 
 /// The running clouds under the current configuration. Code that outlives a configuration calls [`Self::current`] for each use.
@@ -106,7 +109,12 @@ impl Clouds {
     /// # Errors
     /// The agent cannot read or use a file that a section names.
     pub fn start(sections: &CloudsConfig, clock: &Clock, runtime: &Handle) -> anyhow::Result<Self> {
-        Self { google: None, aws: None }.with_config(sections, &[], clock, runtime)
+        Self { google: None, aws: None, real_server: RealServer::default() }.with_config(
+            sections,
+            &[],
+            clock,
+            runtime,
+        )
     }
 
     /// Starts the clouds for new sections of the configuration, without a network call. The new clouds reuse all unchanged state.
@@ -122,7 +130,7 @@ impl Clouds {
         clock: &Clock,
         runtime: &Handle,
     ) -> anyhow::Result<Self> {
-        let Self { google, aws } = self;
+        let Self { google, aws, .. } = self;
         let is_changed = |name: CloudName| changed.contains(&name);
         let google = next(
             sections.google.as_ref(),
@@ -134,7 +142,7 @@ impl Clouds {
             next(sections.aws.as_ref(), aws.as_ref(), is_changed(CloudName::Aws), |section, before| {
                 section.start(clock, runtime, before)
             })?;
-        Ok(Self { google, aws })
+        Ok(Self { google, aws, real_server: sections.real_server() })
     }
 
     fn find(&self, name: CloudName) -> Option<RunningCloud<'_>> {
@@ -160,7 +168,13 @@ impl Clouds {
         applicant: &EntitlementRequest<'_>,
         before: &Entitlements,
     ) -> Entitlements {
-        let Self { google, aws } = self;
+        let Self { google, aws, real_server } = self;
+        if real_server.serves(&applicant.pod.service_account) {
+            return Entitlements {
+                google: real_server_state(google.as_ref()),
+                aws: real_server_state(aws.as_ref()),
+            };
+        }
         Entitlements {
             google: decide(google.as_ref(), |cloud| cloud.decide_entitlement(applicant, before.google())),
             aws: decide(aws.as_ref(), |cloud| cloud.decide_entitlement(applicant, before.aws())),
@@ -177,12 +191,33 @@ impl Clouds {
         listeners: &[Vec<DialectName>],
         tools: &DialectResources,
     ) -> Option<Vec<PodDialects>> {
-        let make = |name: &DialectName| Some((*name, self.find(name.cloud())?.build_dialect(*name, tools)));
+        let real_server =
+            (!self.real_server.is_unused()).then(|| Rc::new(self.real_server_passthrough(tools)));
+        let make = |name: &DialectName| {
+            let dialect = self.find(name.cloud())?.build_dialect(*name, tools);
+            // The real server has no endpoint of the containers' credentials, so that dialect refuses these pods itself.
+            let dialect = match &real_server {
+                Some(passthrough) if *name != DialectName::AwsContainers => {
+                    Rc::new(RealServerDialect::new(dialect, passthrough.clone()))
+                        as Rc<dyn MetadataDialect<_>>
+                }
+                _ => dialect,
+            };
+            Some((*name, dialect))
+        };
         let all: Vec<_> = DialectName::ALL.iter().filter_map(make).collect();
         let made = |name: &DialectName| -> Option<Rc<dyn MetadataDialect<PodEntry>>> {
             Some(all.iter().find(|(known, _)| known == name)?.1.clone())
         };
         listeners.iter().map(|names| PodDialects::new(names.iter().filter_map(made))).collect()
+    }
+
+    fn real_server_passthrough(&self, tools: &DialectResources) -> RealServerPassthrough {
+        let RealServer { google_url, imds_url, .. } = &self.real_server;
+        RealServerPassthrough::new(
+            google::real_server_filter(tools.forwarder(google_url)),
+            tools.forwarder(imds_url),
+        )
     }
 
     /// Returns the SDKs that fetch this cloud's credentials.
@@ -244,4 +279,9 @@ fn decide<C, E>(cloud: Option<&Arc<C>>, entitle: impl FnOnce(&C) -> Option<E>) -
     cloud.map_or(EntitlementState::CloudDisabled, |cloud| {
         entitle(cloud).map_or(EntitlementState::Pending, |own| EntitlementState::Decided(own.into()))
     })
+}
+
+/// Returns the state of a pod in `realServer` at one cloud, or [`EntitlementState::CloudDisabled`] if the cloud is disabled.
+fn real_server_state<C, E>(cloud: Option<&Arc<C>>) -> EntitlementState<Arc<E>> {
+    cloud.map_or(EntitlementState::CloudDisabled, |_| EntitlementState::RealServer)
 }

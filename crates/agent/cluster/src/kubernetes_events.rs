@@ -263,7 +263,7 @@ mod tests {
             uses_host_network: false,
             is_terminating: false,
             annotations: PodAnnotations {
-                pod: Annotations::default(),
+                own_annotations: Annotations::default(),
                 service_account: RelatedAnnotations::NotRead,
                 namespace: RelatedAnnotations::NotRead,
             },

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use seawall_core::annotations::{AnnotationValue, Annotations};
+use seawall_core::annotations::{Annotations, LengthCheckedAnnotation};
 use seawall_kube::KubeStatus;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -152,7 +152,7 @@ impl Visitor<'_> for KeySeed<'_> {
     }
 }
 
-struct BoundedText(AnnotationValue);
+struct BoundedText(LengthCheckedAnnotation);
 
 impl<'de> Deserialize<'de> for BoundedText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -428,7 +428,7 @@ mod tests {
         assert_eq!(kept(&[]), Annotations::default());
         let some = kept(&["key", "a/x", "huge", "none", "absent"]);
         assert_eq!((some.find("a/x"), some.find("key")), (Some(&"1".into()), Some(&"3".into())));
-        assert_eq!(some.find("huge"), Some(&AnnotationValue::TooLong));
+        assert_eq!(some.find("huge"), Some(&LengthCheckedAnnotation::TooLong));
         assert_eq!((some.find("skipped"), some.find("none"), some.find("absent")), (None, None, None));
         let outside: PodObject = serde_json::from_str(&text).unwrap();
         assert_eq!(

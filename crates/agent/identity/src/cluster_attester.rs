@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::attestation::{
     AddressLookupError, Attestation, KernelAttestation, PodAddressClaims, PodNetwork, SourceIpAttestation,
 };
-use seawall_core::PodUid;
 use seawall_core::attestation::{AttestFuture, AttestedAddresses};
+use seawall_core::{PodUid, ServiceAccount};
 
 use super::redirected_connections::KernelRecords;
 
@@ -26,12 +26,20 @@ pub(crate) enum ClusterAttester {
 impl ClusterAttester {
     /// Creates a `source-ip` attester: it identifies pods by the addresses that the API server reports.
     pub(crate) fn by_source_ip(pods: seawall_cluster::NodePods) -> Self {
-        Self::SourceIp(Arc::new(SourceIpAttestation::new(AttesterPodView(pods))))
+        Self::SourceIp(Arc::new(SourceIpAttestation::new(AttesterPodView {
+            pods,
+            trusted_proxies: Arc::default(),
+        })))
     }
 
     /// Creates a `kernel` attester: it identifies pods by their reported addresses and by the kernel's records of connections.
-    pub(crate) fn by_kernel_records(pods: seawall_cluster::NodePods, records: KernelRecords) -> Self {
-        Self::Kernel(Arc::new(KernelAttestation::new(AttesterPodView(pods), records)))
+    /// `trusted_proxies` are the ServiceAccounts of proxies that connect for the pods in whose network namespaces they are.
+    pub(crate) fn by_kernel_records(
+        pods: seawall_cluster::NodePods,
+        records: KernelRecords,
+        trusted_proxies: Arc<[ServiceAccount]>,
+    ) -> Self {
+        Self::Kernel(Arc::new(KernelAttestation::new(AttesterPodView { pods, trusted_proxies }, records)))
     }
 
     /// Returns the addresses by which the strategy identifies this pod, or `None` if the strategy cannot identify the pod.
@@ -53,14 +61,18 @@ impl ClusterAttester {
 
 /// Looks up pods that the API server reports, for attestation. Each lookup reads the latest snapshot.
 #[derive(Debug)]
-pub(crate) struct AttesterPodView(seawall_cluster::NodePods);
+pub(crate) struct AttesterPodView {
+    pods: seawall_cluster::NodePods,
+    trusted_proxies: Arc<[ServiceAccount]>,
+}
 
 impl crate::attestation::PodsByAddress for AttesterPodView {
     fn uid_at(&self, address: IpAddr) -> Result<PodUid, AddressLookupError> {
-        let snapshot = self.0.snapshot();
+        let snapshot = self.pods.snapshot();
         let named = snapshot.pod_at(address).map(|record| record.pod.uid.clone());
         named.map_err(|none| match none {
             seawall_cluster::PodLookupError::Ambiguous => AddressLookupError::Ambiguous,
+            seawall_cluster::PodLookupError::NoServiceAccount => AddressLookupError::NoServiceAccount,
             seawall_cluster::PodLookupError::Absent if snapshot.has_complete_pod_list() => {
                 AddressLookupError::Absent
             }
@@ -69,27 +81,44 @@ impl crate::attestation::PodsByAddress for AttesterPodView {
     }
 
     fn is_current(&self) -> bool {
-        self.0.is_current()
+        self.pods.is_current()
     }
 
     fn wait_until_current(&self) -> AttestFuture<'_, ()> {
-        Box::pin(self.0.wait_until_current())
+        Box::pin(self.pods.wait_until_current())
     }
 
     fn wait_for_newer(&self) -> AttestFuture<'_, ()> {
-        let version = self.0.snapshot().version();
+        let version = self.pods.snapshot().version();
         Box::pin(async move {
-            self.0.wait_for_newer(version).await;
+            self.pods.wait_for_newer(version).await;
         })
     }
 }
 
 impl PodAddressClaims for AttesterPodView {
     fn claimant_at(&self, address: IpAddr) -> Option<PodUid> {
-        self.0.snapshot().claimant(address).map(|record| record.pod.uid.clone())
+        self.pods.snapshot().claimant(address).map(|record| record.pod.uid.clone())
+    }
+
+    fn trusted_proxies(&self) -> Vec<PodUid> {
+        pods_of_service_accounts(&self.pods, &self.trusted_proxies)
     }
 
     fn is_host_network(&self, uid: &PodUid) -> bool {
-        self.0.snapshot().pod_by_uid(&uid.0).is_some_and(|record| record.uses_host_network)
+        self.pods.snapshot().pod_by_uid(&uid.0).is_some_and(|record| record.uses_host_network)
     }
+}
+
+/// Returns the live pods of these ServiceAccounts on this node.
+pub(crate) fn pods_of_service_accounts(
+    pods: &seawall_cluster::NodePods,
+    accounts: &[ServiceAccount],
+) -> Vec<PodUid> {
+    if accounts.is_empty() {
+        return Vec::new();
+    }
+    let snapshot = pods.snapshot();
+    let of_accounts = snapshot.pods().filter(|record| accounts.contains(&record.pod.service_account));
+    of_accounts.map(|record| record.pod.uid.clone()).collect()
 }

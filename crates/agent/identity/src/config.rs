@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use seawall_clouds::CloudsConfig;
 use seawall_cluster::NodeName;
-use seawall_config::values::{parse_dns_name, parse_duration, resolve_path, serialize_duration};
+use seawall_config::values::{
+    parse_dns_name, parse_duration, parse_service_account, resolve_path, serialize_duration,
+};
 use seawall_config::{DocumentNode, DocumentTable};
-use seawall_core::PodUid;
 use seawall_core::cloud::DialectName;
+use seawall_core::{PodUid, ServiceAccount};
 use serde::{Serialize, Serializer};
 
 use super::downward_api::DownwardApi;
@@ -64,6 +66,9 @@ pub struct KernelIdentityConfig {
     /// The settings for reading pods from the API server.
     #[serde(flatten)]
     pub cluster: ClusterIdentityConfig,
+    /// The ServiceAccounts of proxies that connect for other pods, in these pods' network namespaces.
+    #[serde(serialize_with = "serialize_as_texts")]
+    pub trusted_proxies: Vec<ServiceAccount>,
     /// The paths of the redirect's eBPF programs and of the pods' cgroups.
     pub redirect: RedirectConfig,
     /// The UID of the agent's own pod.
@@ -84,6 +89,10 @@ pub struct RedirectConfig {
     pub cgroup_root: PathBuf,
     /// The path of the pods' cgroup below `cgroup_root`. If it is `None`, the agent searches the usual paths.
     pub kubepods_cgroup: Option<PathBuf>,
+}
+
+fn serialize_as_texts<S: Serializer>(accounts: &[ServiceAccount], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(accounts.iter().map(ToString::to_string))
 }
 
 fn node_name<S: Serializer>(node: &NodeName, to: S) -> Result<S::Ok, S::Error> {
@@ -128,6 +137,9 @@ impl IdentityConfig {
         // Read the keys of all strategies, even of strategies that are not selected, so that `check` reports every mistake.
         let cluster = ClusterIdentityConfig::read(&table, base, downward, wanted);
         let redirect = RedirectConfig::read(&table.node_of_key("redirect").as_table());
+        let proxies = table.node_of_key("trustedProxies").list();
+        let trusted_proxies: Vec<_> =
+            proxies.iter().filter_map(|item| item.text(SERVICE_ACCOUNT, parse_service_account)).collect();
         match (wanted, cluster) {
             (Some(StrategyName::Anyone), _) => {
                 // The agent must identify a pod before it gives credentials, and `anyone` identifies no pod.
@@ -139,15 +151,19 @@ impl IdentityConfig {
                 Self::Anyone
             }
             (Some(StrategyName::SourceIp), Some(cluster)) => Self::SourceIp(Box::new(cluster)),
-            (Some(StrategyName::Kernel), Some(cluster)) => Self::Kernel(Box::new(
-                KernelIdentityConfig::read(root, &strategy, cluster, redirect, listen, downward),
-            )),
+            (Some(StrategyName::Kernel), Some(cluster)) => Self::Kernel(Box::new(KernelIdentityConfig {
+                trusted_proxies,
+                ..KernelIdentityConfig::read(root, &strategy, cluster, redirect, listen, downward)
+            })),
             // Either the strategy is `static`, or the section has a mistake such as a missing node name. In the second case no
             // code uses this value.
             _ => Self::Static { file: file.unwrap_or_else(|| base.join("pods.yaml")) },
         }
     }
 }
+
+/// The expected format of an entry in `trustedProxies`.
+const SERVICE_ACCOUNT: &str = "a ServiceAccount as namespace/name";
 
 /// The shortest lifetime of a token that the API server accepts (kubernetes, pkg/apis/authentication/validation).
 const SHORTEST_TOKEN: Duration = Duration::from_secs(600);
@@ -176,7 +192,7 @@ impl ClusterIdentityConfig {
             table.node_of_key("kubeconfig").text("the path of a kubeconfig", |t| resolve_path(t, base));
         let startup_taint =
             table.node_of_key("startupTaint").text("a taint's key such as seawall.dev/not-ready", taint_key);
-        table.reject_moved("passthrough", "this key is now google.passthroughServiceAccounts");
+        table.reject_moved("passthrough", "this list is now realServer, at the top of the file");
         let pod_token_lifetime = lifetime.unwrap_or(Duration::from_secs(3600));
         node.map(|node_name| Self { node_name, kubeconfig, pod_token_lifetime, startup_taint })
     }
@@ -207,7 +223,13 @@ impl KernelIdentityConfig {
             root.node_of_key("listen").reject(format!("{reason}, because the strategy is kernel"));
         }
         let own = downward.own_pod_uid.clone().unwrap_or_else(|| PodUid("".into()));
-        Self { cluster, redirect, own_pod_uid: own, node_address: downward.node_address }
+        Self {
+            cluster,
+            trusted_proxies: Vec::new(),
+            redirect,
+            own_pod_uid: own,
+            node_address: downward.node_address,
+        }
     }
 }
 

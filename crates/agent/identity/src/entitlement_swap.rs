@@ -265,9 +265,9 @@ mod tests {
 
     fn world() -> PodFixture {
         let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
-        world.pod().replace_entitlements(
-            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
-        );
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(
+            RelatedAnnotations::of_object(Annotations::default()),
+        ));
         world
     }
 
@@ -306,15 +306,15 @@ mod tests {
         (between, made.is_some())
     }
 
-    fn with_passthrough() -> String {
-        BOTH_CLOUDS_BROKERED_CONFIG.replace("google: {", "google: { passthroughServiceAccounts: [shop/cart],")
+    fn with_conceal() -> String {
+        BOTH_CLOUDS_BROKERED_CONFIG.replace("google: {", "google: { mode: conceal,")
     }
 
     #[tokio::test]
     async fn between_two_configurations_a_pod_has_nothing_of_what_changes_and_all_of_what_does_not() {
         let world = world();
         assert_eq!(status(&world), "federated");
-        let (between, is_made) = change(&world, &with_passthrough(), true).await;
+        let (between, is_made) = change(&world, &with_conceal(), true).await;
         assert!(
             between.is_pending_for_cloud(CloudName::Google) && !between.is_pending_for_cloud(CloudName::Aws)
         );
@@ -325,7 +325,7 @@ mod tests {
     #[tokio::test]
     async fn a_change_that_comes_to_nothing_leaves_what_was() {
         let world = world();
-        let (between, is_made) = change(&world, &with_passthrough(), false).await;
+        let (between, is_made) = change(&world, &with_conceal(), false).await;
         assert!(between.is_pending_for_cloud(CloudName::Google) && !is_made);
         assert_eq!(status(&world), "federated");
     }

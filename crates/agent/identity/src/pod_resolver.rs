@@ -33,7 +33,7 @@ pub struct PodResolver {
 
 #[derive(Debug)]
 enum ResolverMode {
-    Attestation(Arc<dyn Attestation>, Arc<PodRegistry>),
+    IdentifyPods(Arc<dyn Attestation>, Arc<PodRegistry>),
     /// Identifies no pods: all clients get the same responses.
     Anyone,
 }
@@ -82,6 +82,14 @@ const HOST_NETWORK: Refusal = Refusal::new(
     "This request comes from the node's own network, where pods share one address, so the agent cannot identify the pod.",
 );
 
+/// The status is 403, because a static pod never gets a ServiceAccount, so no retry can succeed.
+const STATIC_POD: Refusal = Refusal::new(
+    403,
+    "static_pod",
+    "This is a static pod: the kubelet runs it from a file, so it has no ServiceAccount and no identity in the cluster. A static pod on the \
+     node's network reaches the real metadata server if hostNetworkPods is node.",
+);
+
 /// Returns the refusal for a client that is unidentified for this reason.
 fn refusal(reason: RejectionReason) -> Refusal {
     match reason {
@@ -90,6 +98,7 @@ fn refusal(reason: RejectionReason) -> Refusal {
         RejectionReason::UnknownPod => UNKNOWN_POD,
         RejectionReason::PodsNotSynced => PODS_NOT_SYNCED,
         RejectionReason::Ambiguous => AMBIGUOUS,
+        RejectionReason::NoServiceAccount => STATIC_POD,
         RejectionReason::StaleView => POD_VIEW_STALE,
         RejectionReason::NoConnectionRecord => NO_CONNECTION_RECORD,
     }
@@ -102,7 +111,7 @@ impl PodResolver {
         roster: Arc<PodRegistry>,
         probe: SelfProbeSourceAddress,
     ) -> Self {
-        Self { way: ResolverMode::Attestation(by, roster), probe }
+        Self { way: ResolverMode::IdentifyPods(by, roster), probe }
     }
 
     /// Creates a resolver for the `anyone` strategy: the agent serves every address. With this strategy, the configuration
@@ -113,7 +122,7 @@ impl PodResolver {
 
     /// Returns all known pods, sorted by their addresses.
     pub fn pods(&self) -> Vec<Arc<PodEntry>> {
-        let ResolverMode::Attestation(by, roster) = &self.way else { return Vec::new() };
+        let ResolverMode::IdentifyPods(by, roster) = &self.way else { return Vec::new() };
         let mut pods = roster.pods();
         pods.sort_by(|a, b| by.addresses(&a.attested_addresses).cmp(by.addresses(&b.attested_addresses)));
         pods
@@ -121,7 +130,7 @@ impl PodResolver {
 
     /// Returns a pod's addresses, for display.
     pub fn pod_addresses<'p>(&self, pod: &'p PodEntry) -> &'p [IpAddr] {
-        let ResolverMode::Attestation(by, _) = &self.way else { return &[] };
+        let ResolverMode::IdentifyPods(by, _) = &self.way else { return &[] };
         by.addresses(&pod.attested_addresses)
     }
 
@@ -138,7 +147,7 @@ impl PodResolver {
     /// Returns the pod with this UID, if the pod's attested addresses cover this connection. The function checks this because
     /// the registry can be slightly older than the view of pods from which attestation took the UID.
     fn find(&self, uid: &PodUid, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
-        let ResolverMode::Attestation(by, roster) = &self.way else { return None };
+        let ResolverMode::IdentifyPods(by, roster) = &self.way else { return None };
         let caller = roster.find(uid)?;
         by.covers(&caller.attested_addresses, ends).then_some(caller)
     }
@@ -154,7 +163,7 @@ impl ClientResolver<PodEntry> for PodResolver {
         if self.probe.load().as_deref() == Some(&SocketAddr::new(peer.ip().to_canonical(), peer.port())) {
             return PodOrUnknownClient::OwnReadinessRequest;
         }
-        let ResolverMode::Attestation(by, _) = &self.way else { return PodOrUnknownClient::Anyone };
+        let ResolverMode::IdentifyPods(by, _) = &self.way else { return PodOrUnknownClient::Anyone };
         match by.verdict(ends) {
             AttestationVerdict::Pod(uid) => {
                 let pod = self.find(&uid, ends);
@@ -169,7 +178,7 @@ impl ClientResolver<PodEntry> for PodResolver {
     /// Returns the pod that probably opened the connection. Use the result to divide capacity among pods, never to give
     /// credentials.
     fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
-        let ResolverMode::Attestation(by, _) = &self.way else { return None };
+        let ResolverMode::IdentifyPods(by, _) = &self.way else { return None };
         self.find(&by.guess(ends).ok()?, ends)
     }
 
@@ -181,7 +190,7 @@ impl ClientResolver<PodEntry> for PodResolver {
         cloud: CloudName,
     ) -> AttestFuture<'a, Option<Arc<PodEntry>>> {
         Box::pin(async move {
-            let ResolverMode::Attestation(by, _) = &self.way else { return std::future::pending().await };
+            let ResolverMode::IdentifyPods(by, _) = &self.way else { return std::future::pending().await };
             let uid = by.attest(ends).await.ok()?;
             self.find_decided(&uid, &ends, cloud).inspect(|pod| by.discard_evidence(&pod.pod.uid, &ends))
         })
@@ -195,7 +204,7 @@ impl ClientResolver<PodEntry> for PodResolver {
         cloud: CloudName,
     ) -> AttestFuture<'a, Arc<PodEntry>> {
         Box::pin(async move {
-            let ResolverMode::Attestation(by, roster) = &self.way else {
+            let ResolverMode::IdentifyPods(by, roster) = &self.way else {
                 return std::future::pending().await;
             };
             let mut versions = roster.subscribe_versions();
@@ -220,7 +229,7 @@ impl ClientResolver<PodEntry> for PodResolver {
 
     /// Explains why the agent refuses a request at this cloud.
     fn explain_refusal(&self, ends: &ConnectionEnds<'_>, cloud: CloudName) -> Refusal {
-        let ResolverMode::Attestation(by, _) = &self.way else { return UNKNOWN_CLIENT };
+        let ResolverMode::IdentifyPods(by, _) = &self.way else { return UNKNOWN_CLIENT };
         let find = |uid: PodUid| self.find_decided(&uid, ends, cloud).ok_or(RejectionReason::UnknownPod);
         let named = by.guess(ends).and_then(find);
         refusal(named.err().unwrap_or(RejectionReason::StaleView))
@@ -303,6 +312,7 @@ mod tests {
         for (reason, code, status) in [
             (RejectionReason::UnknownAddress, "unknown_client", 403),
             (RejectionReason::HostNetwork, "host_network", 403),
+            (RejectionReason::NoServiceAccount, "static_pod", 403),
             (RejectionReason::UnknownPod, "unknown_pod", 503),
             (RejectionReason::PodsNotSynced, "pods_not_synced", 503),
             (RejectionReason::Ambiguous, "ambiguous_address", 503),
@@ -336,9 +346,9 @@ mod tests {
         let mut settled = Box::pin(callers.wait_for_pod(ends(), CloudName::Google));
         let mut context = Context::from_waker(Waker::noop());
         assert!(settled.as_mut().poll(&mut context).is_pending());
-        world.pod().replace_entitlements(
-            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
-        );
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(
+            RelatedAnnotations::of_object(Annotations::default()),
+        ));
         publish();
         assert!(settled.as_mut().poll(&mut context).is_ready());
     }

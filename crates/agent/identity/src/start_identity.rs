@@ -14,7 +14,7 @@ use seawall_clouds::{Clouds, CloudsConfig, CurrentClouds, EntitlementRequest, Li
 use seawall_cluster::{ClientConfigSource, ClusterClient, WatchThread};
 use seawall_core::kubernetes_events::PodEventRecorder;
 use seawall_core::shutdown::{self, StopSignal, Stopper};
-use seawall_core::{Clock, LifetimeFloor, PodUid};
+use seawall_core::{Clock, LifetimeFloor, PodUid, ServiceAccount};
 use tokio::runtime::Runtime;
 
 use super::cluster_attester::ClusterAttester;
@@ -41,9 +41,9 @@ enum Kind {
 #[derive(Clone, Debug)]
 enum ClusterStrategy {
     SourceIp,
-    /// The `kernel` strategy, with the kernel's records of connections. The records are `None` until
-    /// [`IdentityStrategy::with_kernel_records`] adds them.
-    Kernel(Option<KernelRecords>),
+    /// The `kernel` strategy, with the kernel's records of connections and the ServiceAccounts of trusted proxies. The records are
+    /// `None` until [`IdentityStrategy::with_kernel_records`] adds them.
+    Kernel(Option<KernelRecords>, Arc<[ServiceAccount]>),
 }
 
 impl ClusterStrategy {
@@ -51,9 +51,10 @@ impl ClusterStrategy {
     fn over(self, pods: seawall_cluster::NodePods) -> anyhow::Result<ClusterAttester> {
         Ok(match self {
             Self::SourceIp => ClusterAttester::by_source_ip(pods),
-            Self::Kernel(records) => ClusterAttester::by_kernel_records(
+            Self::Kernel(records, trusted_proxies) => ClusterAttester::by_kernel_records(
                 pods,
                 records.context("the kernel's connection records are not open")?,
+                trusted_proxies,
             ),
         })
     }
@@ -73,9 +74,10 @@ impl IdentityStrategy {
             IdentityConfig::SourceIp(section) => {
                 Kind::Cluster(cluster(section, clouds), ClusterStrategy::SourceIp)
             }
-            IdentityConfig::Kernel(section) => {
-                Kind::Cluster(cluster(&section.cluster, clouds), ClusterStrategy::Kernel(None))
-            }
+            IdentityConfig::Kernel(section) => Kind::Cluster(
+                cluster(&section.cluster, clouds),
+                ClusterStrategy::Kernel(None, section.trusted_proxies.as_slice().into()),
+            ),
             IdentityConfig::Anyone => Kind::Anyone,
         }))
     }
@@ -96,7 +98,7 @@ impl IdentityStrategy {
         match &self.0 {
             Kind::File(_) => "static",
             Kind::Cluster(_, ClusterStrategy::SourceIp) => "source-ip",
-            Kind::Cluster(_, ClusterStrategy::Kernel(_)) => "kernel",
+            Kind::Cluster(_, ClusterStrategy::Kernel(..)) => "kernel",
             Kind::Anyone => "anyone",
         }
     }
@@ -104,8 +106,8 @@ impl IdentityStrategy {
     /// Adds the kernel's records of connections to the `kernel` strategy. Leaves other strategies unchanged.
     pub fn with_kernel_records(self, records: Option<KernelRecords>) -> Self {
         match self.0 {
-            Kind::Cluster(cluster, ClusterStrategy::Kernel(_)) => {
-                Self(Kind::Cluster(cluster, ClusterStrategy::Kernel(records)))
+            Kind::Cluster(cluster, ClusterStrategy::Kernel(_, trusted_proxies)) => {
+                Self(Kind::Cluster(cluster, ClusterStrategy::Kernel(records, trusted_proxies)))
             }
             other => Self(other),
         }
@@ -321,7 +323,7 @@ impl RunningIdentityStrategy {
 
     /// Returns the state of each cloud's floor, which is the least remaining lifetime of the cloud's credentials. The flag is
     /// true if `identity.podTokenLifetime` is long enough to keep the credentials above the floor.
-    pub fn cloud_floor_states(&self) -> Vec<(LifetimeFloorState, bool)> {
+    pub fn credential_lifetime_floor_states(&self) -> Vec<(LifetimeFloorState, bool)> {
         let can_be_kept =
             |state: &LifetimeFloorState| match (self.pod_token_lifetime, state.token_bound_floor) {
                 (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
@@ -348,7 +350,7 @@ impl RunningIdentityStrategy {
                 floor.min_remaining.as_secs()
             ))
         };
-        self.cloud_floor_states().into_iter().filter_map(remark).collect()
+        self.credential_lifetime_floor_states().into_iter().filter_map(remark).collect()
     }
 }
 

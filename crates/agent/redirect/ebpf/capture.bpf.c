@@ -164,6 +164,16 @@ struct {
 	__type(value, __u64);
 } passed_netns SEC(".maps");
 
+// The cgroups of the pods of trusted proxies (`identity.trustedProxies`), which connect from other pods' network namespaces. The agent writes
+// them. They decide only who is charged for a record.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 64);
+	__type(key, __u64);
+	__type(value, __u32);
+} proxies SEC(".maps");
+
 // The namespaces of the sockets that `learn4` looks for, by the sockets' cookies.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -307,6 +317,14 @@ ALWAYS int write_down(struct bpf_sock_addr *ctx, const struct target *to, __u64 
 	return 1;
 }
 
+// Returns who is charged for a pod's record: the pod itself. For a trusted proxy, it is the network namespace in which the proxy connects.
+// Otherwise one pod behind the proxy could use up the share of all others. A pod cannot choose the namespace that the proxy enters. Ids of
+// cgroups and cookies of namespaces are small numbers, so the complement keeps them apart.
+ALWAYS __u64 charged(__u64 pod, __u64 netns)
+{
+	return bpf_map_lookup_elem(&proxies, &pod) ? ~netns : pod;
+}
+
 // Returns a hash of pod and column (MurmurHash3's finalizer). With a weaker hash, two pods would share many neighbouring places.
 ALWAYS __u32 mixed(__u64 pod, __u32 column)
 {
@@ -366,7 +384,7 @@ ALWAYS int has_free_place(__u64 pod)
 // read between the two locks counts only if `changes` is the same under both locks.
 ALWAYS int take_place(const struct mine *noted)
 {
-	__u64 pod = noted->caller.pod;
+	__u64 pod = charged(noted->caller.pod, noted->caller.netns);
 	__u32 *hint = hint_of(pod);
 	__u32 column = hint ? *hint : 0, changes;
 	struct waiter *place;
@@ -424,7 +442,7 @@ ALWAYS __u32 refusal_of(struct bpf_sock_addr *ctx, const struct target *to, __u6
 
 	if (lack)
 		return lack;
-	if (pod && !has_free_place(pod))
+	if (pod && !has_free_place(charged(pod, bpf_get_netns_cookie(ctx))))
 		return TOO_MANY_WAITING;
 	return write_down(ctx, to, pod) ? 0 : NO_POD;
 }

@@ -36,6 +36,7 @@ mod prerequisites;
 mod status;
 mod target;
 mod target_map;
+mod trusted_proxies;
 
 pub use attach::attach;
 pub use attach_points::Hook;
@@ -53,3 +54,4 @@ pub use prerequisites::every_map_use_needs_capability;
 pub use status::{HookStatus, LinkStatus, RedirectStatus, read_status};
 pub use target::{AgentAddress, RedirectTarget};
 pub use target_map::TargetMap;
+pub use trusted_proxies::TrustedProxyMap;

@@ -28,6 +28,7 @@ pub(crate) const COUNTS_MAP: &str = "counts";
 pub(crate) const LISTENERS_MAP: &str = "listeners";
 pub(crate) const HEARTBEATS_MAP: &str = "beats";
 pub(crate) const PASSED_NETNS_MAP: &str = "passed_netns";
+pub(crate) const PROXIES_MAP: &str = "proxies";
 const WAITERS: &str = "waiters";
 const HINTS: &str = "hints";
 const MINE: &str = "mine";
@@ -37,7 +38,7 @@ const MINE: &str = "mine";
 const PLACE: usize = 8 + CONNECTIONS_KEY_BYTES + 8;
 
 /// The names of the maps, and the sizes of their keys and values in bytes.
-pub(crate) const MAP_LAYOUTS: [(&str, usize, usize); 9] = [
+pub(crate) const MAP_LAYOUTS: [(&str, usize, usize); 10] = [
     (TARGET_MAP, 4, target::TARGET_BYTES),
     (CONNECTIONS_MAP, CONNECTIONS_KEY_BYTES, CONNECTIONS_VALUE_BYTES),
     (COUNTS_MAP, 4, 8),
@@ -46,6 +47,7 @@ pub(crate) const MAP_LAYOUTS: [(&str, usize, usize); 9] = [
     (LISTENERS_MAP, 4, 8),
     (HEARTBEATS_MAP, 4, 8),
     (PASSED_NETNS_MAP, 4, 8),
+    (PROXIES_MAP, 8, 4),
     (MINE, 4, CONNECTIONS_KEY_BYTES + CONNECTIONS_VALUE_BYTES),
 ];
 

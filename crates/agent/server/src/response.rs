@@ -1,7 +1,7 @@
 //! Defines answers that are not ready yet, for example because the lease is not cached or the request is a long poll.
 //!
 //! Each answer is a future. A task of the connection awaits the future, while the traffic thread serves all other connections. The
-//! future yields a [`ReadyResponse`], which writes the answer in the format of its dialect. This module does not depend on the
+//! future yields a [`CompletedDeferredResponse`], which writes the answer in the format of its dialect. This module does not depend on the
 //! dialects.
 
 use std::fmt;
@@ -23,7 +23,7 @@ pub struct DeferredResponse {
     /// requests, because their answers come soon.
     pub is_long_poll: bool,
     /// Yields the answer.
-    pub reply: Pin<Box<dyn Future<Output = Box<dyn ReadyResponse>>>>,
+    pub reply: Pin<Box<dyn Future<Output = Box<dyn CompletedDeferredResponse>>>>,
 }
 
 impl DeferredResponse {
@@ -31,7 +31,7 @@ impl DeferredResponse {
     pub fn new(
         route: &'static MetadataRoute,
         is_long_poll: bool,
-        reply: impl Future<Output = Box<dyn ReadyResponse>> + 'static,
+        reply: impl Future<Output = Box<dyn CompletedDeferredResponse>> + 'static,
     ) -> Self {
         Self { route, is_long_poll, reply: Box::pin(reply) }
     }
@@ -44,7 +44,7 @@ impl fmt::Debug for DeferredResponse {
 }
 
 /// An answer that is ready to be written.
-pub trait ReadyResponse {
+pub trait CompletedDeferredResponse {
     /// Appends the response, or its first part, to `out`.
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome;
 }

@@ -19,6 +19,10 @@ pub static REFUSED: MetadataRoute = MetadataRoute { cloud: None, name: "refused"
 /// The route of the readiness request that the agent sends to itself, and of requests with public answers.
 pub static PROBE: MetadataRoute = MetadataRoute { cloud: None, name: "probe", is_credential: false };
 
+/// The route of requests that the agent passes on to the real metadata server for pods that the configuration names (`realServer`).
+pub static REAL_SERVER: MetadataRoute =
+    MetadataRoute { cloud: None, name: "real-server", is_credential: false };
+
 impl MetadataRoute {
     /// Returns a route of this cloud whose successful answers contain credentials.
     pub const fn with_credential(cloud: CloudName, name: &'static str) -> Self {
@@ -35,7 +39,7 @@ impl MetadataRoute {
         self.name
     }
 
-    /// Returns the cloud of the route, or `None` for [`REFUSED`] and [`PROBE`].
+    /// Returns the cloud of the route, or `None` for [`REFUSED`], [`PROBE`] and [`REAL_SERVER`].
     pub fn cloud_name(&self) -> Option<CloudName> {
         self.cloud
     }

@@ -100,7 +100,7 @@ pub(crate) fn new_test_thread<P: ServedPod>(
         free_memory_gauge: Arc::new(UnlimitedMemory),
         limits: ThreadLimits {
             max_process_connections: 8,
-            guest_connections: 8,
+            max_guests_in_process: 8,
             threads: 1,
             buffered_bytes: 8 * 1024,
             cores: None,

@@ -83,9 +83,9 @@ pub struct ThreadMetrics {
 }
 
 impl ThreadMetrics {
-    /// Returns counters for these routes, and also for [`route::PROBE`] and [`route::REFUSED`].
+    /// Returns counters for these routes, and also for the routes that belong to no cloud.
     pub fn new(routes: &[&'static MetadataRoute]) -> Self {
-        let no_clouds = [&route::PROBE, &route::REFUSED];
+        let no_clouds = [&route::PROBE, &route::REFUSED, &route::REAL_SERVER];
         let all = routes.iter().copied().chain(no_clouds);
         Self { requests: all.map(|route| (route, Default::default())).collect(), ..Self::default() }
     }

@@ -393,7 +393,7 @@ impl<'a> Run<'a> {
         }
         match connection.entry {
             AcceptOutcome::Served => self.serve(request, at),
-            AcceptOutcome::Closed => {
+            AcceptOutcome::ClosedByFullServer => {
                 self.push(at + self.target.trip, EventKind::Answer(request, ObservedOutcome::Cut));
             }
             AcceptOutcome::Queued | AcceptOutcome::Dropped => {}

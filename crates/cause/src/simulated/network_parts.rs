@@ -25,7 +25,7 @@ pub enum AcceptOutcome {
     /// The connection waits in the backlog.
     Queued,
     /// The server closes the connection.
-    Closed,
+    ClosedByFullServer,
     /// The kernel drops the SYN, and the client retransmits it after a second.
     Dropped,
 }
@@ -50,7 +50,7 @@ impl SimulatedListener {
             return AcceptOutcome::Served;
         }
         match self.backlog {
-            None => AcceptOutcome::Closed,
+            None => AcceptOutcome::ClosedByFullServer,
             // Linux completes one connection more than the backlog of `listen` (causes-study.md, section 8).
             Some(backlog) if self.line.len() > backlog => AcceptOutcome::Dropped,
             Some(_) => {

@@ -24,7 +24,7 @@ pub const MAX_VALUE_LENGTH: usize = 2048;
 
 /// The value of an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AnnotationValue {
+pub enum LengthCheckedAnnotation {
     /// The complete value.
     Whole(Arc<str>),
     /// A value longer than [`MAX_VALUE_LENGTH`]. The agent stores no part of such a value, so no code can mistake a truncated
@@ -32,7 +32,7 @@ pub enum AnnotationValue {
     TooLong,
 }
 
-impl From<&str> for AnnotationValue {
+impl From<&str> for LengthCheckedAnnotation {
     fn from(text: &str) -> Self {
         if text.len() > MAX_VALUE_LENGTH { Self::TooLong } else { Self::Whole(text.into()) }
     }
@@ -45,18 +45,18 @@ pub struct Annotations(Option<Arc<AnnotationEntries>>);
 /// The entries of [`Annotations`]. Because of this box, [`Annotations`] is a single thin pointer, which saves memory in each
 /// pod's record.
 #[derive(Debug, PartialEq, Eq)]
-struct AnnotationEntries(Box<[(&'static str, AnnotationValue)]>);
+struct AnnotationEntries(Box<[(&'static str, LengthCheckedAnnotation)]>);
 
 impl Annotations {
     /// Returns the value of an annotation, or `None` if the object does not have the annotation.
-    pub fn find(&self, key: &str) -> Option<&AnnotationValue> {
+    pub fn find(&self, key: &str) -> Option<&LengthCheckedAnnotation> {
         let AnnotationEntries(all) = &**self.0.as_ref()?;
         all.iter().find(|(known, _)| *known == key).map(|(_, text)| text)
     }
 }
 
-impl FromIterator<(&'static str, AnnotationValue)> for Annotations {
-    fn from_iter<I: IntoIterator<Item = (&'static str, AnnotationValue)>>(all: I) -> Self {
+impl FromIterator<(&'static str, LengthCheckedAnnotation)> for Annotations {
+    fn from_iter<I: IntoIterator<Item = (&'static str, LengthCheckedAnnotation)>>(all: I) -> Self {
         let all: Box<[_]> = all.into_iter().collect();
         Self((!all.is_empty()).then(|| Arc::new(AnnotationEntries(all))))
     }
@@ -88,7 +88,7 @@ impl RelatedAnnotations {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodAnnotations {
     /// The pod's own annotations.
-    pub pod: Annotations,
+    pub own_annotations: Annotations,
     /// The annotations of the pod's ServiceAccount.
     pub service_account: RelatedAnnotations,
     /// The annotations of the pod's namespace. If no cloud selects keys of namespaces, the value is known and empty.
@@ -102,16 +102,21 @@ mod tests {
     #[test]
     fn a_text_is_kept_whole_or_not_at_all() {
         let longest = "x".repeat(MAX_VALUE_LENGTH);
-        assert_eq!(AnnotationValue::from(&*longest), AnnotationValue::Whole(longest.as_str().into()));
-        assert_eq!(AnnotationValue::from(&*format!("{longest}x")), AnnotationValue::TooLong);
+        assert_eq!(
+            LengthCheckedAnnotation::from(&*longest),
+            LengthCheckedAnnotation::Whole(longest.as_str().into())
+        );
+        assert_eq!(LengthCheckedAnnotation::from(&*format!("{longest}x")), LengthCheckedAnnotation::TooLong);
     }
 
     #[test]
     fn an_annotation_is_found_by_its_whole_key() {
         let some: Annotations =
-            [("a/b", AnnotationValue::from("1")), ("a", AnnotationValue::from(""))].into_iter().collect();
-        assert_eq!(some.find("a/b"), Some(&AnnotationValue::from("1")));
-        assert_eq!(some.find("a"), Some(&AnnotationValue::from("")), "empty is not none");
+            [("a/b", LengthCheckedAnnotation::from("1")), ("a", LengthCheckedAnnotation::from(""))]
+                .into_iter()
+                .collect();
+        assert_eq!(some.find("a/b"), Some(&LengthCheckedAnnotation::from("1")));
+        assert_eq!(some.find("a"), Some(&LengthCheckedAnnotation::from("")), "empty is not none");
         assert_eq!(some.find("b"), None);
         assert_eq!(Annotations::default().find("a"), None);
     }

@@ -4,7 +4,8 @@
 //! The rules that allow or deny a path rely on this step. These rules fail if the agent and the real server interpret a path
 //! differently. So a path must have only one interpretation: the agent decodes percent escapes once, and each decoded character
 //! must be in the dialect's [`PathCharset`]. The agent refuses an encoded slash, percent sign, backslash, NUL, semicolon or
-//! question mark. It also refuses bytes outside ASCII. A canonical path contains no `%`, and no character that a server would
+//! question mark. It also refuses bytes outside ASCII. A dialect can decode an encoded slash
+//! ([`PathCharset::decoding_slashes`]), if it then refuses all paths in which no client sends one. A canonical path contains no `%`, and no character that a server would
 //! decode, split or strip again. So every server interprets a canonical path in the same way.
 //!
 //! A charset contains only the characters that its dialect needs. The real server to which the agent forwards a path can
@@ -106,6 +107,13 @@ fn rebuilt<'b>(origin: &'b str, alphabet: &PathCharset) -> Result<RequestTarget<
     Ok(RequestTarget { path: CanonicalPath(path.into()), query })
 }
 
+/// True if the path of a target has an encoded slash. The query does not count.
+pub fn has_encoded_slash(target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or_default();
+    // Nearly no path has a percent sign, and the search for one byte is fast.
+    path.contains('%') && path.as_bytes().windows(3).any(|bytes| bytes.eq_ignore_ascii_case(b"%2f"))
+}
+
 /// Returns the text after `http://authority`. The function refuses other schemes, because they would mean another server. It
 /// also refuses user information, which could only disguise the host.
 fn after_authority(target: &str) -> Result<&str, Refusal> {
@@ -124,7 +132,7 @@ fn after_authority(target: &str) -> Result<&str, Refusal> {
 /// Returns the length of a canonical prefix of the target. For nearly every client the prefix is the whole path. The prefix can
 /// end too early, at a segment that begins with a dot, but it never ends too late. An early end is harmless: the caller then
 /// rebuilds the path, and rebuilding does not change a canonical path.
-fn canonical_prefix(origin: &str, PathCharset(kinds): &PathCharset) -> usize {
+fn canonical_prefix(origin: &str, PathCharset { kinds, .. }: &PathCharset) -> usize {
     // This loop takes a tenth of the time of a response from the cache. So it uses a table instead of a branch for each kind of
     // character.
     let mut refused = OTHER;
@@ -148,7 +156,11 @@ const OTHER: u8 = 4;
 ///
 /// The table has flags for each byte: the byte separates segments, can begin a special segment such as `..`, or is not allowed.
 #[derive(Debug)]
-pub struct PathCharset([u8; 256]);
+pub struct PathCharset {
+    kinds: [u8; 256],
+    /// True if an encoded slash separates segments, as a plain slash does.
+    decodes_slashes: bool,
+}
 
 /// The charset for key names, e-mail addresses and domain-scoped projects. Every other charset includes these characters.
 pub static PLAIN_CHARSET: PathCharset = PathCharset::with_extra(b"");
@@ -177,11 +189,24 @@ impl PathCharset {
             kinds[more[at] as usize] = 0;
             at += 1;
         }
-        Self(kinds)
+        Self { kinds, decodes_slashes: false }
+    }
+
+    /// Returns this charset for a dialect in which an encoded slash separates segments, as a plain slash does.
+    ///
+    /// The agent and another server could split such a path differently. So the dialect must refuse each target with
+    /// [`has_encoded_slash`] whose canonical path it forwards, or for which it has no need of the encoding.
+    #[must_use]
+    pub const fn decoding_slashes(self) -> Self {
+        Self { decodes_slashes: true, ..self }
     }
 
     fn has(&self, byte: u8) -> bool {
-        self.0[usize::from(byte)] != OTHER
+        self.kinds[usize::from(byte)] != OTHER
+    }
+
+    fn has_encoded(&self, byte: u8) -> bool {
+        self.has(byte) && (byte != b'/' || self.decodes_slashes)
     }
 }
 
@@ -214,10 +239,10 @@ fn decode(raw: &str, alphabet: &PathCharset) -> Result<String, Refusal> {
     let mut bytes = raw.bytes();
     while let Some(byte) = bytes.next() {
         let plain = match byte {
-            b'%' => decode_percent_digits(&mut bytes).filter(|&byte| byte != b'/'),
-            byte => Some(byte),
+            b'%' => decode_percent_digits(&mut bytes).filter(|&byte| alphabet.has_encoded(byte)),
+            byte => Some(byte).filter(|&byte| alphabet.has(byte)),
         };
-        decoded.push(char::from(plain.filter(|&byte| alphabet.has(byte)).ok_or(BAD_PATH)?));
+        decoded.push(char::from(plain.ok_or(BAD_PATH)?));
     }
     Ok(decoded)
 }
@@ -237,6 +262,29 @@ mod tests {
 
     fn canonical(target: &str) -> Result<String, Refusal> {
         canonicalise_target(target).map(|target| target.path.into_text().into_owned())
+    }
+
+    /// The rest of the charset stays as it is: only the slash is decoded, and only once.
+    #[test]
+    fn a_dialect_can_decode_slashes_and_tell_that_there_were_any() {
+        static SLASHES: PathCharset = PathCharset::with_extra(b"").decoding_slashes();
+        let canonical_in =
+            |raw| canonicalise_target_with(raw, &SLASHES).map(|target| target.path.into_text());
+        for (raw, path) in [
+            ("/a%2fb%2Fc", "/a/b/c"),
+            ("/a/b%2f..%2f..%2Fc", "/c"),
+            ("/a%2f%2e%2e%2f%2e%2e%2fc", "/c"),
+            ("/a%2f", "/a/"),
+            ("%2fa", "/a"),
+        ] {
+            let refused = raw.starts_with('%');
+            let expected = if refused { Err(BAD_TARGET) } else { Ok(path.into()) };
+            assert_eq!((canonical_in(raw), has_encoded_slash(raw)), (expected, true), "{raw}");
+        }
+        for raw in ["/a%252fb", "/a%5cb", "/a%3bb", "/a%3fb", "/a%00", "/a%2", "/a%"] {
+            assert_eq!((canonical_in(raw), has_encoded_slash(raw)), (Err(BAD_PATH), false), "{raw}");
+        }
+        assert!(!has_encoded_slash("/a?b=%2f") && !has_encoded_slash("/a/b"));
     }
 
     #[test]

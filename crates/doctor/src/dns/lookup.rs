@@ -47,12 +47,12 @@ enum NextTry {
     /// The library skips the other search domains and tries the name as it is.
     AsItIs,
     /// The library gives up, because no server can be asked or a response timed out.
-    End,
+    StopLookup,
 }
 
 fn then(last: &DnsExchange) -> NextTry {
     match last {
-        _ if last.address_count > 0 || last.answered_count == 0 => NextTry::End,
+        _ if last.address_count > 0 || last.answered_count == 0 => NextTry::StopLookup,
         _ if last.failure_responses > last.servfail_responses => NextTry::AsItIs,
         _ => NextTry::Next,
     }
@@ -83,10 +83,10 @@ pub(super) fn look_up(
             is_searching = false;
             continue;
         };
-        let then = heard.last().map_or(NextTry::End, then);
+        let then = heard.last().map_or(NextTry::StopLookup, then);
         rounds.push(LookupRound { name, exchanges: heard });
         is_searching &= !is_searched || then == NextTry::Next;
-        if then == NextTry::End {
+        if then == NextTry::StopLookup {
             break;
         }
     }

@@ -26,8 +26,11 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         Some(Err(outcome)) => return outcome,
     };
     let asker = CloudServerClient::new(site, pace, &wanted);
-    let put =
-        asker.request_secret("PUT", "/latest/api/token", &[("X-aws-ec2-metadata-token-ttl-seconds", "60")]);
+    let put = asker.request_and_remember_secrets(
+        "PUT",
+        "/latest/api/token",
+        &[("X-aws-ec2-metadata-token-ttl-seconds", "60")],
+    );
     let without = asker.get(ROLES, &[]);
     let tokens = ImdsTokenStatus {
         put_status: status(&put),

@@ -36,7 +36,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     }
     let token = match token(site) {
         Ok(token) => token,
-        Err(why) => return CloudServerOutcome::RequestTokenMissing(wanted, why),
+        Err(why) => return CloudServerOutcome::NotAskedWithoutToken(wanted, why),
     };
     // ECS gives its tasks unguessable paths instead of tokens.
     if wanted.named_by == Some(RELATIVE) {

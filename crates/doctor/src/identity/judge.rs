@@ -79,7 +79,7 @@ fn refused(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
 
 fn tokenless(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let why = outcomes.iter().find_map(|outcome| match outcome {
-        CloudServerOutcome::RequestTokenMissing(_, why) => Some(why),
+        CloudServerOutcome::NotAskedWithoutToken(_, why) => Some(why),
         _ => None,
     })?;
     let reason = format!("{why}: SDKs fail before they ask for credentials");
@@ -221,7 +221,7 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a CloudServerOutcome>) -> Vec<Str
             CloudServerOutcome::RefusedBySdks(wanted) => {
                 (wanted, "not queried, because SDKs refuse that host".to_owned())
             }
-            CloudServerOutcome::RequestTokenMissing(wanted, _) => {
+            CloudServerOutcome::NotAskedWithoutToken(wanted, _) => {
                 (wanted, "not queried, because its token is missing".to_owned())
             }
             CloudServerOutcome::Absent(wanted, FetchError::Timeout(_)) => {

@@ -96,11 +96,11 @@ impl<'a> CloudServerClient<'a> {
         path: &str,
         headers: &[(&str, &str)],
     ) -> Result<FetchResponse, FetchError> {
-        self.request_secret("GET", path, headers)
+        self.request_and_remember_secrets("GET", path, headers)
     }
 
     /// Sends a request for credentials with any method.
-    pub(super) fn request_secret(
+    pub(super) fn request_and_remember_secrets(
         &self,
         method: &str,
         path: &str,

@@ -20,7 +20,7 @@ pub(super) enum CloudServerOutcome {
     /// A variable names a server that SDKs refuse, so the check sent nothing.
     RefusedBySdks(CredentialServer),
     /// The token for the server is missing or invalid for this reason, so the check sent nothing.
-    RequestTokenMissing(CredentialServer, String),
+    NotAskedWithoutToken(CredentialServer, String),
     /// The server did not respond.
     Absent(CredentialServer, FetchError),
     /// A server responds, but not like this cloud's server.
@@ -75,7 +75,7 @@ impl CloudServerOutcome {
         match self {
             Self::Disabled | Self::Unaskable(..) => None,
             Self::RefusedBySdks(wanted)
-            | Self::RequestTokenMissing(wanted, _)
+            | Self::NotAskedWithoutToken(wanted, _)
             | Self::Absent(wanted, _)
             | Self::OtherServer(wanted)
             | Self::Failing(wanted, _) => Some(wanted),

@@ -2,7 +2,7 @@
 
 use seawall_probe::file_reader::{HostFiles, ProbeResult};
 
-use super::admin::{EnvoyCluster, SidecarAnnotation};
+use super::admin_page_parser::{EnvoyCluster, SidecarAnnotation};
 use super::workers::{WorkerCpuLimit, judge_workers};
 use super::{
     ANNOTATIONS, BREAKERS, CONNECTIONS, ENVOY, EnvoyInfo, EnvoyStats, HttpUrl, LimitUsage, PENDING, PROTOCOL,

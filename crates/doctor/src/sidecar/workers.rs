@@ -4,7 +4,7 @@
 use seawall_probe::file_reader::{HostFiles, read_parsed};
 use seawall_probe::snapshot::quotas;
 
-use super::admin::{EnvoyInfo, IstioMetadata};
+use super::admin_page_parser::{EnvoyInfo, IstioMetadata};
 use super::{HttpUrl, WORKERS};
 use crate::cpu::envoys;
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};

@@ -79,7 +79,7 @@ impl GoogleCloud {
     async fn serve(&self, route: GoogleRoute, request: Request<Incoming>) -> EmulatorReply {
         let state = &self.state;
         match route {
-            GoogleRoute::Exchange => services::handle_exchange(state, request).await,
+            GoogleRoute::Exchange(api) => services::handle_exchange(state, api, request).await,
             GoogleRoute::GenerateAccessToken(account) => {
                 services::handle_generate_access_token(state, &account, request).await
             }

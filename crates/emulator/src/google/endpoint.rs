@@ -3,7 +3,7 @@
 /// The endpoint of a request. Faults and counts are kept per endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GoogleEndpoint {
-    /// `POST /v1/token`: exchanges a Kubernetes token for a federated access token.
+    /// `POST /v1/token` and `POST /v1/identitybindingtoken`: exchange a Kubernetes token for a federated access token.
     Exchange,
     /// `POST …:generateAccessToken`.
     AccessToken,

@@ -7,7 +7,7 @@ use http::header::{self, HeaderValue};
 use serde_json::{Value, json};
 
 use crate::reply::RequestBodyError;
-pub(super) use crate::reply::{EmulatorReply, html_reply, is_form, read_body, reply};
+pub(super) use crate::reply::{EmulatorReply, has_content_type, html_reply, read_body, reply};
 
 /// Returns a JSON response with the content type of Google's APIs.
 pub(super) fn json_reply(status: StatusCode, body: &Value) -> EmulatorReply {

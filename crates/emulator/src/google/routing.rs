@@ -3,12 +3,13 @@
 use http::Method;
 
 use super::endpoint::GoogleEndpoint;
+use super::exchange_request::ExchangeApi;
 use super::metadata::percent_decoded;
 
 /// The service in a path, with its service account.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum GoogleRoute {
-    Exchange,
+    Exchange(ExchangeApi),
     GenerateAccessToken(String),
     GenerateIdToken(String),
     Keys,
@@ -20,7 +21,8 @@ impl GoogleRoute {
     pub(super) fn of(method: &Method, path: &str) -> Self {
         let post = method == Method::POST;
         match path {
-            "/v1/token" if post => Self::Exchange,
+            "/v1/token" if post => Self::Exchange(ExchangeApi::Sts),
+            "/v1/identitybindingtoken" if post => Self::Exchange(ExchangeApi::IdentityBindingToken),
             "/oauth2/v3/certs" => Self::Keys,
             "/tokeninfo" | "/oauth2/v3/tokeninfo" => Self::TokenInfo,
             _ if post => Self::impersonation(path).unwrap_or(Self::Metadata),
@@ -42,7 +44,7 @@ impl GoogleRoute {
 
     pub(super) fn endpoint(&self) -> GoogleEndpoint {
         match self {
-            Self::Exchange => GoogleEndpoint::Exchange,
+            Self::Exchange(_) => GoogleEndpoint::Exchange,
             Self::GenerateAccessToken(_) => GoogleEndpoint::AccessToken,
             Self::GenerateIdToken(_) => GoogleEndpoint::IdToken,
             Self::Keys => GoogleEndpoint::Keys,

@@ -6,20 +6,27 @@ use http::{Request, StatusCode, header};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
+use super::exchange_request::{ExchangeApi, ExchangeRequest};
 use super::reply::{self, EmulatorReply, oauth_error};
 use super::state::GoogleState;
 use super::token::EmulatedAccessToken;
 use super::{iam_credentials, sts};
 
-pub(super) async fn handle_exchange(state: &GoogleState, request: Request<Incoming>) -> EmulatorReply {
-    if !reply::is_form(&request) {
-        return sts::GoogleStsRefusal::NotForm.reply();
+pub(super) async fn handle_exchange(
+    state: &GoogleState,
+    api: ExchangeApi,
+    request: Request<Incoming>,
+) -> EmulatorReply {
+    if !reply::has_content_type(&request, api.content_type()) {
+        return sts::GoogleStsRefusal::ContentType(api.content_type()).reply();
     }
     let body = match reply::read_body(request).await {
         Ok(body) => body,
         Err(unread) => return unread.reply(),
     };
-    match sts::decide_exchange(&body, &state.providers, state.unix_seconds()) {
+    let granted = ExchangeRequest::parse(api, &body)
+        .and_then(|wanted| sts::decide_exchange(&wanted, &state.providers, state.unix_seconds()));
+    match granted {
         Ok(granted) => federated(state, granted),
         Err(refused) => refused.reply(),
     }

@@ -55,7 +55,7 @@ impl RequestProgress {
 /// The next step of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ModelStep {
-    /// Call [`FaultModel::proceed`] at this time.
+    /// Call [`FaultModel::continue_request`] at this time.
     Wait(NanosSinceStart),
     /// Compute for this time, then call [`FaultModel::resume_computed`].
     Compute(NanosSinceStart),
@@ -119,11 +119,15 @@ impl FaultModel {
     /// Handles a new request.
     pub(super) fn enter(&mut self, at: NanosSinceStart, course: &mut RequestProgress) -> ModelStep {
         let awake = self.weather.end_of_pause(at);
-        if awake > at { ModelStep::Wait(awake) } else { self.proceed(at, course) }
+        if awake > at { ModelStep::Wait(awake) } else { self.continue_request(at, course) }
     }
 
     /// Continues a request whose wait has ended.
-    pub(super) fn proceed(&mut self, at: NanosSinceStart, course: &mut RequestProgress) -> ModelStep {
+    pub(super) fn continue_request(
+        &mut self,
+        at: NanosSinceStart,
+        course: &mut RequestProgress,
+    ) -> ModelStep {
         loop {
             let Some(stage) = self.stages.get_mut(usize::from(course.next)) else {
                 return ModelStep::End(self.weather.end_of_pause(at), PlannedResponse::Answer(OK));
@@ -148,7 +152,7 @@ impl FaultModel {
             *waiting = waiting.saturating_sub(1);
         }
         (course.next, course.tries) = (course.next + 1, 0);
-        self.proceed(at, course)
+        self.continue_request(at, course)
     }
 
     /// Ends a request and frees its places.

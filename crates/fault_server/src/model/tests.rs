@@ -27,7 +27,7 @@ fn ends(
             continue;
         }
         let first = !std::mem::replace(&mut begun[number], true);
-        let mut step = if first { model.enter(at, course) } else { model.proceed(at, course) };
+        let mut step = if first { model.enter(at, course) } else { model.continue_request(at, course) };
         while let ModelStep::Compute(_) = step {
             step = model.resume_computed(at, course);
         }
@@ -130,7 +130,7 @@ fn answers_share_the_link_and_those_without_a_body_do_not_wait_for_it_long() {
     let mut end = |bytes| {
         let mut course = RequestProgress { bytes, ..RequestProgress::default() };
         match model.enter(0, &mut course) {
-            ModelStep::Wait(then) => model.proceed(then, &mut course),
+            ModelStep::Wait(then) => model.continue_request(then, &mut course),
             step => step,
         }
     };

@@ -166,7 +166,7 @@ impl Server {
                 self.follow(at, flight, step);
             }
             DueEvent::Proceed(mut flight) => {
-                let step = self.model.proceed(at, &mut flight.progress);
+                let step = self.model.continue_request(at, &mut flight.progress);
                 self.follow(at, flight, step);
             }
             DueEvent::End(flight, fate) => self.end(at, &flight, fate),

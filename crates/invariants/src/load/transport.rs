@@ -247,7 +247,9 @@ impl Stage {
         hit.at = news.at;
         match &news.kind {
             HarnessEventKind::Sent => assert!(!std::mem::replace(&mut hit.sent, true)),
-            HarnessEventKind::Wrote => assert!(hit.sent && !std::mem::replace(&mut hit.wrote, true)),
+            HarnessEventKind::LastRequestByte => {
+                assert!(hit.sent && !std::mem::replace(&mut hit.wrote, true));
+            }
             HarnessEventKind::FirstResponseByte => {
                 assert!(hit.sent && !std::mem::replace(&mut hit.head, true));
             }

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use seawall_core::{PodUid, Secret};
+use seawall_http::path::has_encoded_slash;
 use seawall_http::{
     HeadLimits, Header, Parsed, Refusal, RequestHead, ResponseContext, parse_request, request,
 };
@@ -15,8 +16,9 @@ use seawall_protocols::aws::imds::respond::{self, RoleInfo};
 use seawall_protocols::aws::imds::{NO_ROLE, check_role};
 use seawall_protocols::aws::{
     ContainerCredentialsEndpoint, CredentialsDocument, GrantedToken, Imds, ImdsQuery, ImdsRequest,
-    ImdsResource, InstanceMetadata, Iso8601Time, Pattern, RoleName, TokenClient, TokenRequirement,
-    TokenRules, TokenSigningKeys, TokenSubject, TtlLimit, UnixTime, containers, session_token,
+    ImdsResource, InstanceMetadata, Iso8601Time, OwnRole, Pattern, RequestedRole, RoleName, TokenClient,
+    TokenRequirement, TokenRules, TokenSigningKeys, TokenSubject, TtlLimit, UnixTime, containers,
+    session_token,
 };
 
 use super::{check_response, head, percent_decoded};
@@ -29,6 +31,9 @@ pub const TOKEN_SIGNING_KEY: [u8; session_token::KEY_LENGTH] = [7; session_token
 
 /// The pod that they are of, and its role.
 pub const POD_NAME: &str = "cart";
+
+/// The pod's role.
+const OWN: OwnRole<'_> = OwnRole { name: POD_NAME, arn: "arn:aws:iam::123456789012:role/pods/cart" };
 
 /// Another pod, of which the corpus has a token.
 pub const OTHER_POD_NAME: &str = "shop";
@@ -188,11 +193,30 @@ fn check_grant(head: &RequestHead<'_, '_>, grant: &GrantedToken) {
 fn check_query(scene: &Scene, head: &RequestHead<'_, '_>, query: &ImdsQuery<'_, '_>) {
     check_direct(head);
     assert!(matches!(head.method, "GET" | "HEAD"), "{head:?}");
+    let is_by_arn =
+        matches!(query.resource, ImdsResource::RoleCredentials { role: RequestedRole::Arn(_), .. });
+    assert!(is_by_arn || !has_encoded_slash(head.target), "{head:?}");
     check_session(scene, head, query.token_expires_at);
     match &query.resource {
-        ImdsResource::RoleCredentials { name, .. } => assert!(RoleName::new(name).is_some(), "{name:?}"),
+        ImdsResource::RoleCredentials { role, .. } => check_role_syntax(role),
         ImdsResource::Passthrough(path) => check_pass(scene, head, path),
         ImdsResource::RoleListing(_) | ImdsResource::RoleInfo | ImdsResource::Text(_) => {}
+    }
+}
+
+/// Checks that a role is a name, or an ARN without special segments in its path.
+fn check_role_syntax(role: &RequestedRole<'_>) {
+    match role {
+        RequestedRole::Name(name) => assert!(RoleName::new(name).is_some(), "{name:?}"),
+        RequestedRole::Arn(arn) => {
+            let role = arn.split_once(":role/").expect("a role").1;
+            assert!(
+                arn.starts_with("arn:aws")
+                    && RoleName::new(role.rsplit('/').next().expect("a part")).is_some(),
+                "{arn:?}"
+            );
+            assert!(role.split('/').all(|part| !matches!(part, "" | "." | "..")), "{arn:?}");
+        }
     }
 }
 
@@ -269,7 +293,7 @@ fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<ImdsRequest<'_, '_>, 
     check_response(head, &frame, &out, &WRITTEN);
     let is_token = matches!(asked, Ok(ImdsRequest::Token(_)));
     assert_eq!(holds(&out, "ttl-seconds: "), is_token, "{}", out.escape_ascii());
-    let own = |asked: &ImdsRequest<'_, '_>| matches!(asked, ImdsRequest::Read(ImdsQuery { resource: ImdsResource::RoleCredentials { name, .. }, .. }) if name == POD_NAME);
+    let own = |asked: &ImdsRequest<'_, '_>| matches!(asked, ImdsRequest::Read(ImdsQuery { resource: ImdsResource::RoleCredentials { role, .. }, .. }) if role.is_own(OWN));
     let is_own = asked.as_ref().is_ok_and(own);
     assert_eq!(holds(&out, SECRET), is_own && !frame.head_only, "{}", out.escape_ascii());
     is_own
@@ -324,8 +348,8 @@ fn answer(
     match &query.resource {
         ImdsResource::Text(known) => respond::write_text(out, frame, known),
         ImdsResource::RoleListing(_) => respond::write_role_name(out, frame, role.ok_or(NO_ROLE)?),
-        ImdsResource::RoleCredentials { name, shape } => {
-            check_role(name, role.map(RoleName::as_str))?;
+        ImdsResource::RoleCredentials { role, shape } => {
+            check_role(role, Some(OWN))?;
             respond::write_credentials(out, frame, &credentials(), *shape);
         }
         ImdsResource::RoleInfo => {

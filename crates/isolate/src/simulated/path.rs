@@ -69,7 +69,7 @@ const USUAL: f64 = 0.02;
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Effect {
     /// The effect on the time, as a logarithm: a positive variant is slower than the reference.
-    pub time: f64,
+    pub log_time_factor: f64,
     /// The additional effect on requests in the tail.
     pub tail: f64,
     /// The share of requests that fail.
@@ -106,7 +106,7 @@ impl SimulatedPath {
             .collect();
         match segment.design {
             VariantOrder::Interleaved => self.interleaved(segment, &offsets),
-            VariantOrder::Blocks => self.blocks(segment, &offsets),
+            VariantOrder::OneVariantPerBlock => self.blocks(segment, &offsets),
         }
     }
 
@@ -155,7 +155,7 @@ impl SimulatedPath {
     }
 
     fn request(&mut self, member: usize, offset: f64) -> f64 {
-        let Effect { time, tail, .. } = self.effects[member];
+        let Effect { log_time_factor: time, tail, .. } = self.effects[member];
         let own = self.noise.request * normal(&mut self.random);
         let in_tail = self.random.f64() < TAIL.0;
         let tail = if in_tail { tail + TAIL.1.ln() } else { 0.0 };

@@ -28,7 +28,7 @@ impl SimulatedStudies {
     /// Creates an experiment with one interleaved variant that is slower by this share, with a time limit of two minutes.
     #[must_use]
     pub fn with_slower_variant(noise: Noise, rate: f64, share: f64) -> Self {
-        let effect = Effect { time: share.ln_1p(), ..Effect::default() };
+        let effect = Effect { log_time_factor: share.ln_1p(), ..Effect::default() };
         let budget = Duration::from_secs(125);
         Self {
             noise,
@@ -116,7 +116,7 @@ impl StudyScoreTotals {
         self.experiments_with_false_difference +=
             usize::from(pairs().any(|(finding, effect)| is_wrong(finding, effect)));
         self.experiments_covering_truth +=
-            usize::from(pairs().all(|(finding, effect)| holds(finding, effect.time.exp())));
+            usize::from(pairs().all(|(finding, effect)| holds(finding, effect.log_time_factor.exp())));
         let undecided = findings.iter().find_map(|finding| match finding.middle.verdict {
             MeasureVerdict::Undecided { more } => Some(more),
             _ => None,
@@ -141,13 +141,13 @@ fn differs(finding: &VariantFinding) -> bool {
 }
 
 fn is_right(finding: &VariantFinding, effect: &Effect) -> bool {
-    let has_effect = effect.time != 0.0 || effect.failing != 0.0;
+    let has_effect = effect.log_time_factor != 0.0 || effect.failing != 0.0;
     !has_effect || (differs(finding) && !is_wrong(finding, effect))
 }
 
 fn is_wrong(finding: &VariantFinding, effect: &Effect) -> bool {
     let point = finding.middle.ratio.map_or(1.0, |ratio| ratio.point);
-    let other_side = !finding.differs_in_failing && (point - 1.0) * effect.time <= 0.0;
+    let other_side = !finding.differs_in_failing && (point - 1.0) * effect.log_time_factor <= 0.0;
     differs(finding) && other_side && effect.failing == 0.0
 }
 

@@ -24,7 +24,7 @@ fn of_two_equal_ways_a_difference_is_told_in_three_of_a_hundred_experiments_at_m
     for setting in each(0.0).chain([SimulatedStudies::with_slower_variant(NOISY, 50.0, 0.0)]) {
         let score = setting.run_and_score(EXPERIMENTS, 1);
         assert!(score.percent(score.claimed) <= 3.0, "{setting:?}: {score:?}");
-        let blocks = SimulatedStudies { design: VariantOrder::Blocks, ..setting };
+        let blocks = SimulatedStudies { design: VariantOrder::OneVariantPerBlock, ..setting };
         let score = blocks.run_and_score(EXPERIMENTS, 1);
         assert!(score.percent(score.experiments_with_difference) <= 3.0, "{blocks:?}: {score:?}");
     }
@@ -72,20 +72,21 @@ fn at_50_a_second_it_says_how_long_it_would_take() {
 fn of_five_ways_the_one_that_differs_is_blamed_and_no_other() {
     let mut setting = SimulatedStudies::with_slower_variant(MEDIUM, 1000.0, 0.0);
     setting.effects = vec![Effect::default(); 5];
-    setting.effects[2].time = -0.06;
+    setting.effects[2].log_time_factor = -0.06;
     let score = setting.run_and_score(100, 5);
     assert!(score.percent(score.found_all) >= 97.0, "{score:?}");
     assert!(score.percent(score.experiments_with_false_difference) <= 3.0, "{score:?}");
-    setting.effects[2].time = 0.0;
+    setting.effects[2].log_time_factor = 0.0;
     let score = setting.run_and_score(100, 6);
     assert!(score.percent(score.experiments_with_difference) <= 3.0, "{score:?}");
 }
 
 #[test]
 fn ways_that_need_blocks_and_ways_that_do_not_are_compared_in_one_experiment() {
-    let effect = |time| Effect { time, ..Effect::default() };
+    let effect = |time| Effect { log_time_factor: time, ..Effect::default() };
     let effects = [effect(0.0), effect(0.2), effect(-0.2)];
-    let designs = vec![VariantOrder::Interleaved, VariantOrder::Blocks, VariantOrder::Interleaved];
+    let designs =
+        vec![VariantOrder::Interleaved, VariantOrder::OneVariantPerBlock, VariantOrder::Interleaved];
     let mut path = SimulatedPath::new(
         QUIET,
         std::iter::once(effect(0.0)).chain(effects.iter().copied()).collect(),
@@ -102,7 +103,7 @@ fn ways_that_need_blocks_and_ways_that_do_not_are_compared_in_one_experiment() {
     let verdicts: Vec<_> = study.findings().iter().map(|finding| finding.middle.verdict).collect();
     assert_eq!(verdicts, [MeasureVerdict::Equal, MeasureVerdict::Differs, MeasureVerdict::Differs]);
     assert_eq!(seen[0], (VariantOrder::Interleaved, vec![0, 1, 3]));
-    assert_eq!(seen[1], (VariantOrder::Blocks, vec![0, 2]));
+    assert_eq!(seen[1], (VariantOrder::OneVariantPerBlock, vec![0, 2]));
 }
 
 #[test]
@@ -256,7 +257,7 @@ fn what_was_measured_before_an_end_is_told_and_nothing_is_decided_of_fewer_cells
 /// Regression: the interleaved variants had their second look before the others had time for their first.
 #[test]
 fn all_ways_have_their_first_look_before_any_has_its_second() {
-    let designs = vec![VariantOrder::Interleaved, VariantOrder::Blocks];
+    let designs = vec![VariantOrder::Interleaved, VariantOrder::OneVariantPerBlock];
     let asked = StudyConfig { designs, budget: Duration::from_secs(600), ..asked(50.0) };
     let first_look = asked.first_look_time();
     let mut study = Study::new(asked);

@@ -315,7 +315,8 @@ pub struct ReportedQuotaExhaustion {
     /// The number of requests before the target slowed down.
     pub after_requests: f64,
     /// Correct responses per second from then on.
-    pub goodput: f64,
+    #[serde(rename = "goodput")]
+    pub goodput_after_exhaustion: f64,
 }
 
 /// A burst allowance that the run cannot exclude, because its trials were too short.

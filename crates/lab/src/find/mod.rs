@@ -167,7 +167,7 @@ fn calibrate(
     steps: &mut StepRunner<'_, impl FindWatcher>,
 ) -> (GeneratorCapacity, bool) {
     let Calibration { max_rate: most, explanation: how, interrupted, .. } =
-        steps.step(FindStep::Calibrate, || ground.calibrate(), |calibration| calibration.took);
+        steps.step(FindStep::CalibrateGenerator, || ground.calibrate(), |calibration| calibration.took);
     (GeneratorCapacity { max_rate: most, method: how }, interrupted)
 }
 

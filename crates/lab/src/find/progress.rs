@@ -57,7 +57,7 @@ impl<W: FindWatcher> FindWatcher for Option<W> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FindStep<'a> {
     /// The generator's capacity is measured.
-    Calibrate,
+    CalibrateGenerator,
     /// A trial at a rate runs.
     RateTrial(&'a TrialSpec),
     /// A trial with a number of clients runs.

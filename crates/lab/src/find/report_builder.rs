@@ -63,7 +63,7 @@ pub(crate) fn search_report(
         burst_requests: report.burst_allowance,
         quota_exhaustion: report.quota_exhaustion.map(|found| find_report::ReportedQuotaExhaustion {
             after_requests: found.requests_before,
-            goodput: found.goodput,
+            goodput_after_exhaustion: found.goodput,
         }),
         untested_burst: report.unexcluded_burst.filter(|held| held.duration >= HELD).map(|held| {
             find_report::ReportedUnexcludedBurst {

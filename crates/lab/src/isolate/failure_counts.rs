@@ -13,7 +13,7 @@ pub struct RequestCounts {
     /// The number of requests that failed. Requests that were aborted at the end are not among them.
     pub failed: u64,
     /// The number of requests that were aborted at the end without a response.
-    pub no_response: u64,
+    pub aborted_at_end: u64,
     /// The number of requests that were sent again because their connection had been closed.
     pub retried: u64,
     by_reason: Vec<(Reason, u64)>,
@@ -41,7 +41,7 @@ struct Line {
 
 impl Serialize for RequestCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { requests, failed, no_response, retried, .. } = *self;
+        let Self { requests, failed, aborted_at_end: no_response, retried, .. } = *self;
         Line { requests, failed, no_response, retried, failures: self.failures_by_reason() }
             .serialize(serializer)
     }
@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for RequestCounts {
             .into_iter()
             .map(|FailureCount { reason, count }| (Reason::RemoteText(reason), count))
             .collect();
-        Ok(Self { requests, failed, no_response, retried, by_reason })
+        Ok(Self { requests, failed, aborted_at_end: no_response, retried, by_reason })
     }
 }
 
@@ -73,7 +73,7 @@ impl RequestCounts {
         self.requests += 1;
         self.retried += u64::from(fate.retries > 0);
         if fate.outcome == Err(RequestFault::Aborted) {
-            self.no_response += 1;
+            self.aborted_at_end += 1;
         } else if !fate.is_good() {
             self.failed += 1;
             self.count(&fate.outcome.map_or_else(Reason::Fault, Reason::Status), 1);
@@ -84,7 +84,7 @@ impl RequestCounts {
     pub fn merge(&mut self, others: &Self) {
         self.requests += others.requests;
         self.failed += others.failed;
-        self.no_response += others.no_response;
+        self.aborted_at_end += others.aborted_at_end;
         self.retried += others.retried;
         others.by_reason.iter().for_each(|(reason, count)| self.count(reason, *count));
     }
@@ -142,13 +142,13 @@ mod tests {
         let mut all = RequestCounts::default();
         all.merge(&counts);
         all.merge(&counts);
-        assert_eq!((all.requests, all.failed, all.no_response, all.retried), (36, 10, 8, 16));
+        assert_eq!((all.requests, all.failed, all.aborted_at_end, all.retried), (36, 10, 8, 16));
         let told: Vec<_> =
             all.failures_by_reason().into_iter().map(|failure| (failure.reason, failure.count)).collect();
         assert_eq!(told, [(RequestFault::Timeout.to_string(), 6), ("503".to_owned(), 4)]);
         let read: RequestCounts = serde_json::from_str(&serde_json::to_string(&all).unwrap()).unwrap();
         assert_eq!(
-            (read.requests, read.no_response, read.failures_by_reason()),
+            (read.requests, read.aborted_at_end, read.failures_by_reason()),
             (36, 8, all.failures_by_reason())
         );
     }

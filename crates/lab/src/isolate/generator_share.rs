@@ -53,7 +53,7 @@ impl LocalVariantRunner {
             VariantOrder::Interleaved => self
                 .open_interleaved_session(&segment, rate, shard)
                 .map(|(session, of)| SegmentSessions::Shared(Box::new(session), of)),
-            VariantOrder::Blocks => self
+            VariantOrder::OneVariantPerBlock => self
                 .block_sessions(&segment, rate / shard.shard_count() as f64)
                 .map(SegmentSessions::PerVariant),
         };
@@ -79,14 +79,17 @@ impl LocalVariantRunner {
             start_at: Some(start_at),
         };
         let loaded = match (sessions, member) {
-            (SegmentSessions::Shared(session, of), None) => {
-                self.run_load(session, &sending, self.cell_collector(segment, segment.cell_count), |target| {
-                    of[target]
-                })
-            }
+            (SegmentSessions::Shared(session, of), None) => self.run_load(
+                session,
+                &sending,
+                self.new_cell_collector_of_segment(segment, segment.cell_count),
+                |target| of[target],
+            ),
             (SegmentSessions::PerVariant(sessions), Some(member)) => match sessions.get_mut(member) {
                 Some(Some(session)) => {
-                    self.run_load(session, &sending, self.cell_collector(segment, 1), |_| member)
+                    self.run_load(session, &sending, self.new_cell_collector_of_segment(segment, 1), |_| {
+                        member
+                    })
                 }
                 _ => Err(SessionError::Impossible("the variant is not part of the segment".into())),
             },

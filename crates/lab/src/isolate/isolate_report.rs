@@ -623,7 +623,7 @@ fn variant_result(
         responses: times.map_or(0, LatencyHistogram::count),
         requests: counts.requests,
         failed: counts.failed,
-        no_response: counts.no_response,
+        no_response: counts.aborted_at_end,
         retried: counts.retried,
         failures: counts.failures_by_reason(),
         response_time_quantiles: curve.unwrap_or_default(),
@@ -644,7 +644,7 @@ fn rows(cells: &[(VariantOrder, &CellStatsByVariant)]) -> Vec<CellRow> {
     let mut numbers = [0, 0];
     let mut rows = Vec::new();
     for (design, cell) in cells {
-        let number = &mut numbers[usize::from(*design == VariantOrder::Blocks)];
+        let number = &mut numbers[usize::from(*design == VariantOrder::OneVariantPerBlock)];
         *number += 1;
         let slots = cell.iter().enumerate().filter_map(|(way, slot)| Some((way, (*slot)?)));
         rows.extend(slots.map(|(way, slot)| row(*number, *design, way, slot)));
@@ -683,7 +683,7 @@ mod tests {
     fn a_row_and_a_capacity_report_have_the_keys_that_the_specification_names() {
         let specification = include_str!("../../../../SPECIFICATION.md");
         let empty = CellStats::from_response_times(vec![0.1; 8], 8, 0, false);
-        let row = serde_json::to_value(row(1, VariantOrder::Blocks, 2, empty)).unwrap();
+        let row = serde_json::to_value(row(1, VariantOrder::OneVariantPerBlock, 2, empty)).unwrap();
         let capacity = serde_json::to_value(CapacityReport::default()).unwrap();
         let named = |line: &str| {
             let line = specification.lines().find(|row| row.starts_with(line)).unwrap().to_owned();

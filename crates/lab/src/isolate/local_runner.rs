@@ -124,13 +124,13 @@ impl LocalVariantRunner {
 
     fn interleaved(&self, segment: &Segment, rate: f64) -> Result<Part, SessionError> {
         let (mut session, of) = self.open_interleaved_session(segment, rate, ScheduleShard::default())?;
-        let cells = self.cell_collector(segment, segment.cell_count);
+        let cells = self.new_cell_collector_of_segment(segment, segment.cell_count);
         let load = ContinuousLoad::by_itself(segment.send_duration(), rate);
         Ok(self.run_load(&mut session, &load, cells, |target| of[target])?.part())
     }
 
     /// Returns this many empty time buckets of a segment.
-    pub(super) fn cell_collector(&self, segment: &Segment, cells: usize) -> CellCollector {
+    pub(super) fn new_cell_collector_of_segment(&self, segment: &Segment, cells: usize) -> CellCollector {
         CellCollector::new(
             nanos(segment.settle),
             nanos(segment.measured_time_per_variant),
@@ -183,7 +183,9 @@ impl LocalVariantRunner {
             for member in round {
                 let Some(session) = &mut sessions[member] else { continue };
                 let load = ContinuousLoad::by_itself(segment.send_duration(), rate);
-                let part = self.run_load(session, &load, self.cell_collector(segment, 1), |_| member)?.part();
+                let part = self
+                    .run_load(session, &load, self.new_cell_collector_of_segment(segment, 1), |_| member)?
+                    .part();
                 whole.add(&part);
                 whole.limits.extend(part.limits);
                 if part.cut.is_some() {
@@ -350,7 +352,7 @@ impl VariantRunner for LocalVariantRunner {
         let clock = RunClock::start();
         let seen = match segment.design {
             VariantOrder::Interleaved => self.interleaved(segment, rate),
-            VariantOrder::Blocks => self.blocks(segment, rate),
+            VariantOrder::OneVariantPerBlock => self.blocks(segment, rate),
         };
         let failed = |error: SessionError| Part {
             cut: Some(IsolateStopReason::Failed(error.to_string())),

@@ -184,6 +184,6 @@ fn few(mut limits: Vec<String>) -> Vec<String> {
 pub fn design_name(design: VariantOrder) -> &'static str {
     match design {
         VariantOrder::Interleaved => "interleaved",
-        VariantOrder::Blocks => "blocks",
+        VariantOrder::OneVariantPerBlock => "blocks",
     }
 }

@@ -222,7 +222,7 @@ mod tests {
     fn works_and_what_was_seen_are_read_as_they_were_written() {
         let times =
             SegmentTimes { idle_before_settle: Duration::from_millis(7), ..SegmentTimes::DEFAULT_DURATIONS };
-        let segment = Segment::new(VariantOrder::Blocks, vec![0, 3], 70.0, times, 9);
+        let segment = Segment::new(VariantOrder::OneVariantPerBlock, vec![0, 3], 70.0, times, 9);
         for work in [
             SegmentTask::Ways,
             SegmentTask::Open { segment, rate: 1e3 / 7.0 },

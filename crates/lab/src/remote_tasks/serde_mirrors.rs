@@ -267,7 +267,8 @@ impl From<BlockRow> for BlockCounts {
 #[serde(remote = "VariantOrder", rename_all = "kebab-case")]
 pub(super) enum DesignMirror {
     Interleaved,
-    Blocks,
+    #[serde(rename = "blocks")]
+    OneVariantPerBlock,
 }
 
 #[derive(Serialize, Deserialize)]

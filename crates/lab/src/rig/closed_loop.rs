@@ -309,7 +309,7 @@ mod tests {
         let offer = ClosedTrialSpec { max_duration: second, ..offer(77, second / 50) };
         let load = kept_busy(&offer);
         assert_eq!(
-            (load.in_flight.limit, load.drain_timeout, load.report_each_request),
+            (load.in_flight_limit.limit, load.drain_timeout, load.report_each_request),
             (77, Some(second / 2), true)
         );
         assert_eq!(load.failure_pause, second / 50);

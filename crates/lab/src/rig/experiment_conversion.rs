@@ -83,7 +83,7 @@ pub(super) fn load_spec(experiment: &Experiment, seed: u64) -> Option<LoadSpec> 
 /// Makes the engine report every request of a load, and wait at most `drain` for outstanding requests.
 pub(crate) fn record_every_request(mut load: LoadSpec, drain: Duration) -> LoadSpec {
     let most = usize::try_from(MOST_IN_FLIGHT).unwrap_or(usize::MAX);
-    load.in_flight.limit = load.in_flight.limit.clamp(1, most);
+    load.in_flight_limit.limit = load.in_flight_limit.limit.clamp(1, most);
     LoadSpec { interval: ENGINE_INTERVAL, report_each_request: true, drain_timeout: Some(drain), ..load }
 }
 
@@ -278,7 +278,7 @@ mod tests {
         let before = |at| schedule.hits_before(nanos(at)).min(load.stop_condition.max_requests);
         let told = [Duration::from_nanos(1), every, every + Duration::from_nanos(1), every * 9].map(before);
         assert_eq!(told, [700, 700, 1400, 2100]);
-        assert!(load.in_flight.limit > 700, "none waits for room");
+        assert!(load.in_flight_limit.limit > 700, "none waits for room");
         assert_eq!((load.report_each_request, load.drain_timeout), (true, Some(Duration::from_millis(300))));
     }
 
@@ -291,7 +291,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            (clients.in_flight.limit, clients.stop_condition),
+            (clients.in_flight_limit.limit, clients.stop_condition),
             (7, StopCondition { stop_time: nanos(lasts), max_requests: 30 })
         );
         let spacing = experiment::RequestSpacing::Poisson;

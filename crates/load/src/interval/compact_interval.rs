@@ -28,7 +28,7 @@ pub struct CompactInterval {
 
 impl CompactInterval {
     /// Compacts an interval with the most significant digits that fit into `bytes` bytes of JSON. Returns `None` if even the
-    /// coarsest form does not fit; a later attempt [together with the next interval](IntervalStats::extend) may fit.
+    /// coarsest form does not fit; a later attempt [together with the next interval](IntervalStats::append_next_interval) may fit.
     #[must_use]
     pub fn compacted_to_fit(interval: &IntervalStats, bytes: usize) -> Option<Self> {
         (0..=MOST_DIGITS).rev().map(|digits| Self::of(interval, digits)).find(|brief| brief.len() <= bytes)

@@ -35,7 +35,7 @@ impl LatencyHistogram {
 
     /// Allocates memory for the usual latencies.
     pub(super) fn reserve_usual_latencies(&mut self) {
-        self.0.reserve(USUAL);
+        self.0.preallocate_up_to_value(USUAL);
     }
 
     /// Removes all values and keeps the memory.

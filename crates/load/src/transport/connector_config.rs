@@ -61,7 +61,7 @@ impl ConnectionLimits {
 pub(crate) struct ConnectorConfig {
     pub(crate) tls: Option<Arc<ClientConfig>>,
     /// True if a TLS handshake may choose HTTP/2.
-    pub(crate) http2: bool,
+    pub(crate) may_negotiate_http2: bool,
     /// True to use HTTP/2 without TLS, with prior knowledge.
     pub(crate) h2c: bool,
     /// The maximum number of streams on one HTTP/2 connection.
@@ -120,7 +120,7 @@ impl ConnectorConfig {
     pub(crate) fn expected_protocol(&self, origin: &Origin) -> DetectedProtocol {
         let wanted = origin.variant.as_ref().and_then(|variant| variant.protocol);
         let http2 = |run: bool| wanted.map_or(run, |protocol| protocol == VariantProtocol::Http2);
-        match (origin.tls, http2(self.http2), http2(self.h2c)) {
+        match (origin.tls, http2(self.may_negotiate_http2), http2(self.h2c)) {
             (true, true, _) => DetectedProtocol::Unknown,
             (false, _, true) => DetectedProtocol::Http2,
             _ => DetectedProtocol::Http1,
@@ -152,7 +152,7 @@ mod tests {
         let tls = Some(TlsOptions { http2: true, insecure: true, ..TlsOptions::default() }.config().unwrap());
         let making = ConnectorConfig {
             tls,
-            http2: true,
+            may_negotiate_http2: true,
             h2c: false,
             max_streams: 1,
             keep_alive: true,

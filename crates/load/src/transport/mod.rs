@@ -336,7 +336,7 @@ mod tests {
             };
             let making = connector_config::ConnectorConfig {
                 tls: None,
-                http2: false,
+                may_negotiate_http2: false,
                 h2c: false,
                 max_streams: 1,
                 keep_alive: true,

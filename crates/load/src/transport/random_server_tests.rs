@@ -144,7 +144,7 @@ impl Protocol {
             tls: Some(
                 TlsOptions { insecure: true, http2: self.http2, ..TlsOptions::default() }.config().unwrap(),
             ),
-            http2: self.http2,
+            may_negotiate_http2: self.http2,
             h2c: self.http2,
             max_streams: 3,
             keep_alive: true,
@@ -226,7 +226,9 @@ impl Sim {
         let track = self.track(hit, news.at);
         match news.kind {
             HarnessEventKind::Sent => track.sent = true,
-            HarnessEventKind::Wrote => assert!(track.sent && !std::mem::replace(&mut track.wrote, true)),
+            HarnessEventKind::LastRequestByte => {
+                assert!(track.sent && !std::mem::replace(&mut track.wrote, true))
+            }
             HarnessEventKind::FirstResponseByte => {
                 assert!(track.sent && !std::mem::replace(&mut track.head, true));
             }

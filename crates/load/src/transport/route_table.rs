@@ -256,7 +256,7 @@ mod tests {
         };
         let making = ConnectorConfig {
             tls: None,
-            http2: false,
+            may_negotiate_http2: false,
             h2c: false,
             max_streams: 1,
             keep_alive: true,

@@ -57,7 +57,7 @@ pub enum HarnessEventKind {
     /// The first byte of the request was sent.
     Sent,
     /// The last byte of the request was sent.
-    Wrote,
+    LastRequestByte,
     /// The response has begun.
     FirstResponseByte,
     /// The request ended with a complete response.
@@ -140,7 +140,7 @@ impl TransportHarness {
         let requests = requests.map_err(|_| HarnessError::NoRequests)?;
         let making = ConnectorConfig {
             tls: None,
-            http2: false,
+            may_negotiate_http2: false,
             h2c: http2,
             max_streams: Self::MAX_STREAMS,
             keep_alive: true,
@@ -282,7 +282,7 @@ impl TransportHarness {
         let hit = self.keys.iter().find(|(under_way, _)| *under_way == key).map(|(_, hit)| *hit);
         let what = match event {
             RequestEvent::Sent(..) => HarnessEventKind::Sent,
-            RequestEvent::Wrote(..) => HarnessEventKind::Wrote,
+            RequestEvent::Wrote(..) => HarnessEventKind::LastRequestByte,
             RequestEvent::FirstResponseByte(..) => HarnessEventKind::FirstResponseByte,
             // The event is of a request that has ended: there is nothing to look up.
             _ if hit.is_none() => HarnessEventKind::Failed,

@@ -25,7 +25,7 @@ pub(super) fn check_thread_cpu(senders: &ProbeResult<Vec<ThreadUsage>>, run: &Ru
     };
     let used = |sender: &ThreadUsage| sender.on_cpu_time.saturating_sub(busy_poll(sender, run));
     let (share, sender) = most(senders, |sender| used(sender) + sender.waited.unwrap_or_default());
-    let limited = if run.has_missed_sends { CPU_LIMITED_MISSING } else { CPU_LIMITED };
+    let limited = if run.has_unsent_requests { CPU_LIMITED_MISSING } else { CPU_LIMITED };
     let grade = match share {
         share if share > limited => FindingGrade::Invalid,
         share if share > CPU.limit => FindingGrade::Degraded,

@@ -8,7 +8,7 @@ use crate::finding::FindingGrade;
 
 const RUN: RunActivity = RunActivity {
     sending_duration: Duration::from_secs(10),
-    has_missed_sends: false,
+    has_unsent_requests: false,
     opened_connection_count: 64,
     socket_failures: 0,
     in_flight_peak: 64,
@@ -124,7 +124,7 @@ fn a_thread_that_waits_for_a_cpu_whenever_it_does_not_run_is_saturated() {
 
 #[test]
 fn a_sender_that_was_busy_for_half_of_a_run_answers_for_what_was_not_sent() {
-    let missing = RunActivity { has_missed_sends: true, ..RUN };
+    let missing = RunActivity { has_unsent_requests: true, ..RUN };
     let busy = |texts: &Texts| sender(texts, 2_000, 4_000);
     let queued = ("run-queue-wait", FindingGrade::Degraded);
     assert_eq!(bad(&missing, busy), [("thread-cpu", FindingGrade::Invalid), queued]);

@@ -71,7 +71,7 @@ impl RateSearch {
     }
 
     /// Repeats the rate at once, or as soon as single requests are quick, to see whether it breaks from the start.
-    pub(super) fn plan_repeat(&mut self) {
+    pub(super) fn plan_repeat_after_midway_break(&mut self) {
         let Some(rate) = self.trials.last().map(|trial| trial.spec.rate) else { return };
         self.cool_down();
         self.agenda.push_back(SearchStep::RunTrial(self.trial(

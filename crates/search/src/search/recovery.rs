@@ -90,7 +90,7 @@ impl RateSearch {
     }
 
     pub(super) fn cliff_limit(&self) -> LimitEstimate {
-        let cliff = self.cliff.map(|cliff| cliff.widened_by_share(self.profile.cliff_margin));
+        let cliff = self.cliff.map(|cliff| cliff.widened_by_share(self.profile.cliff_bracket_widening));
         self.limit(cliff, |trial| trial.verdict)
     }
 

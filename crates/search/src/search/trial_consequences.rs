@@ -28,7 +28,7 @@ impl RateSearch {
         {
             self.handle_bad_trial();
         } else if self.broke_midway(self.trials.len() - 1) && !self.manners.spent {
-            self.plan_repeat();
+            self.plan_repeat_after_midway_break();
         } else if vote == TrialVerdict::Good && cold {
             self.learn_rested_target_held();
         } else if vote != TrialVerdict::Bad {

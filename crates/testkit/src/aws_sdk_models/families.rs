@@ -52,7 +52,7 @@ const fn called(wire: Wire, container_agent: Option<&'static str>) -> Wire {
 }
 
 const FIVE: Rule =
-    rule(RefreshTiming::Window(5 * MINUTE), ExpiredCredentialsPolicy::Used, FailedFetchPolicy::FAILS);
+    rule(RefreshTiming::Window(5 * MINUTE), ExpiredCredentialsPolicy::UsedOnce, FailedFetchPolicy::FAILS);
 
 /// At the container endpoint the second generation of Java draws when to begin (aws-sdk-java-v2,
 /// `ContainerCredentialsProvider`, `CachedSupplier`), tries at each call from then on, and fails with a minute left.
@@ -194,7 +194,7 @@ static OTHERS: [Family; 18] = [
         ),
         container_rule: Some(rule(
             RefreshTiming::Window(5 * MINUTE),
-            ExpiredCredentialsPolicy::Used,
+            ExpiredCredentialsPolicy::UsedOnce,
             FailedFetchPolicy::FailsBelow(1),
         )),
         wire: Wire {
@@ -254,7 +254,7 @@ static OTHERS: [Family; 18] = [
         ),
         container_rule: Some(rule(
             RefreshTiming::RandomWindow(UniformSeconds(10, 15)),
-            ExpiredCredentialsPolicy::Used,
+            ExpiredCredentialsPolicy::UsedOnce,
             FailedFetchPolicy::FAILS,
         )),
         wire: called(
@@ -275,7 +275,7 @@ static OTHERS: [Family; 18] = [
         name: "CRT",
         imds_rule: rule(
             RefreshTiming::Window(5 * MINUTE),
-            ExpiredCredentialsPolicy::Used,
+            ExpiredCredentialsPolicy::UsedOnce,
             FailedFetchPolicy::PausesFetching(minutes(5, 15)),
         ),
         container_rule: Some(FIVE),
@@ -293,7 +293,7 @@ static OTHERS: [Family; 18] = [
 /// It uses what it has to its end, an hour at the longest; after a failure it looks again within 5 to 15 minutes (its source).
 const GO_2: Rule = rule(
     RefreshTiming::WindowOrHour(0),
-    ExpiredCredentialsPolicy::Used,
+    ExpiredCredentialsPolicy::UsedOnce,
     FailedFetchPolicy::PausesFetching(minutes(5, 15)),
 );
 

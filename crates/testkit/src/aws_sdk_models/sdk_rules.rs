@@ -52,7 +52,7 @@ pub enum ExpiredCredentialsPolicy {
     /// The call fails.
     Fails,
     /// The response is used, and the next call fetches again.
-    Used,
+    UsedOnce,
     /// The response is used for a randomly drawn time.
     Extended(UniformSeconds),
 }
@@ -91,7 +91,7 @@ impl Rule {
             return self.refresh_timing.due(now, expires, random);
         }
         match self.expired_policy {
-            ExpiredCredentialsPolicy::Fails | ExpiredCredentialsPolicy::Used => now,
+            ExpiredCredentialsPolicy::Fails | ExpiredCredentialsPolicy::UsedOnce => now,
             ExpiredCredentialsPolicy::Extended(span) => now + span.draw(random),
         }
     }

@@ -17,7 +17,7 @@ use seawall_load::{record_output, results, target};
 use super::connection_args::ConnectionArgs;
 use super::load_args::RecordsOutput;
 use super::request_args::RequestArgs;
-use crate::distributed::{DistributedArgs, DistributedOptions, LoadCommand, LoadCommandIo, STDOUT_NAME};
+use crate::distributed::{DistributedArgs, DistributedOptions, DistributionFlags, LoadCommand, STDOUT_NAME};
 use crate::expectation_args::ExpectationArgs;
 use crate::live_page::LoopbackAddress;
 
@@ -172,13 +172,13 @@ pub(crate) struct AttackArgs {
 
 impl AttackArgs {
     /// Returns the flags that matter for the distribution to pods.
-    pub(crate) fn command_io(&self) -> LoadCommandIo<'_> {
+    pub(crate) fn command_io(&self) -> DistributionFlags<'_> {
         let output = match self.records_output() {
             RecordsOutput::Nowhere => None,
             RecordsOutput::Stdout => Some(STDOUT_NAME),
             RecordsOutput::File(file) => Some(file),
         };
-        LoadCommandIo { command: LoadCommand::Attack, targets: &self.targets, output }
+        DistributionFlags { command: LoadCommand::Attack, targets: &self.targets, output }
     }
 
     /// Returns the options of `--on`; `None` without `--on`.

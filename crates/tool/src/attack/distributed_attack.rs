@@ -151,8 +151,8 @@ impl DistributedAttack {
             PodUpdateKind::PartialResult { trial: of, part, doubts } if of == trial => {
                 self.measured(pod, &part, doubts)
             }
-            PodUpdateKind::Done { trial: of, result } if of == trial => self.done(pod, result),
-            PodUpdateKind::Ended(why) | PodUpdateKind::Failed(why) => self.lost(pod, why),
+            PodUpdateKind::TrialDone { trial: of, result } if of == trial => self.done(pod, result),
+            PodUpdateKind::Ended(why) | PodUpdateKind::OrderFailed(why) => self.lost(pod, why),
             PodUpdateKind::Unreachable(why) => self.pods.record(pod, PodObservation::ReportsUnreadable(why)),
             PodUpdateKind::Records { trial: of, chunk } if of == trial => {
                 if let Some(records) = &mut self.records {
@@ -164,7 +164,7 @@ impl DistributedAttack {
             | PodUpdateKind::Ready
             | PodUpdateKind::Started { .. }
             | PodUpdateKind::PartialResult { .. }
-            | PodUpdateKind::Done { .. } => false,
+            | PodUpdateKind::TrialDone { .. } => false,
         }
     }
 

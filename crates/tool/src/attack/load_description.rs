@@ -18,7 +18,7 @@ pub(super) fn build_run_info(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
         load_description: load(args, plan),
         end: plan.load.known_end(),
         max_requests: Some(plan.load.stop_condition.max_requests).filter(|&hits| hits != u64::MAX),
-        max_in_flight: plan.load.in_flight.limit,
+        max_in_flight: plan.load.in_flight_limit.limit,
         is_open_loop: open,
         // The other shards would go on at the old rate.
         steerable: open && plan.load.shard.is_whole(),
@@ -58,9 +58,9 @@ fn whole_load(args: &AttackArgs, plan: &RunPlan) -> String {
     match (&plan.load.arrivals, &args.stages) {
         // ab opens a connection per request, and hey and oha do not: the same flags, another load.
         (ArrivalModel::Closed, _) if !plan.session.transport.keep_alive => {
-            format!("closed loop of {}, a connection per request", plan.load.in_flight.limit)
+            format!("closed loop of {}, a connection per request", plan.load.in_flight_limit.limit)
         }
-        (ArrivalModel::Closed, _) => format!("closed loop of {}", plan.load.in_flight.limit),
+        (ArrivalModel::Closed, _) => format!("closed loop of {}", plan.load.in_flight_limit.limit),
         (ArrivalModel::Open(_), Some(profile)) => profile.clone(),
         (ArrivalModel::Open(schedule), None) => format!("open loop at {}/s", schedule.rate_at(0)),
     }

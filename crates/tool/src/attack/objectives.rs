@@ -85,7 +85,7 @@ mod tests {
             measured_value: Some(figure),
             measured_text: "as measured".to_owned(),
             is_met,
-            service_time_meeting_limit: None,
+            service_time_if_it_alone_meets_limit: None,
         }
     }
 

@@ -59,14 +59,14 @@ pub(crate) fn plan_attack(
         start_unix_ns: args.start_at.map(|start| start.0),
         stop_condition: until(args),
         error_budget: args.max_errors.map(|most| most.0),
-        in_flight,
+        in_flight_limit: in_flight,
         // Clients of ab and vegeta ask again at once, whatever they were told.
         failure_pause: Duration::ZERO,
         warm_up: args.warm_up,
         late_send_time_after_end: DEFAULT_LATE_SEND_TIME_AFTER_END,
         drain_timeout: None,
         collect_target_outcomes: !args.prometheus_addr.is_empty(),
-        max_samples_per_outcome: args.sample_responses,
+        max_response_samples_per_outcome: args.sample_responses,
         report_each_request: false,
         interval: args.interval.0,
     };

@@ -81,7 +81,7 @@ pub(crate) fn format_headline(load: &str, judgement: &Judgement, has_spent_error
         };
         let held = |checked: &CheckedObjective| {
             let without = checked
-                .service_time_meeting_limit
+                .service_time_if_it_alone_meets_limit
                 .as_ref()
                 .filter(|_| judgement.meets_objectives().is_none());
             let without =

@@ -9,7 +9,9 @@ use seawall_fleet::pod_inputs::{JobInputs, STDIN_PATH};
 use seawall_load::input_files::CapturedInputs;
 
 use super::forwarded_command_line::{self, FlagOverrides};
-use super::pod_options::{DistributedOptions, LoadCommand, LoadCommandIo, RecordDestination, STDOUT_NAME};
+use super::pod_options::{
+    DistributedOptions, DistributionFlags, LoadCommand, RecordDestination, STDOUT_NAME,
+};
 use crate::{Cli, go_flags};
 
 /// The materials of a command that was typed so, asks for this and has read these files.
@@ -18,7 +20,7 @@ use crate::{Cli, go_flags};
 /// All that cannot be given.
 pub(crate) fn build_job_inputs(
     typed: impl IntoIterator<Item = OsString>,
-    beside: &LoadCommandIo<'_>,
+    beside: &DistributionFlags<'_>,
     kept: CapturedInputs,
     asked: &DistributedOptions,
 ) -> anyhow::Result<JobInputs> {
@@ -76,7 +78,7 @@ mod tests {
     use crate::distributed::args::OnPodLoss;
     use crate::distributed::pod_options::DistributedAction;
 
-    fn of(typed: &str, beside: &LoadCommandIo<'_>, kept: CapturedInputs) -> Result<String, String> {
+    fn of(typed: &str, beside: &DistributionFlags<'_>, kept: CapturedInputs) -> Result<String, String> {
         let typed = typed.split_whitespace().map(OsString::from);
         let asked = DistributedOptions {
             kube_context: None,
@@ -92,8 +94,8 @@ mod tests {
         Ok(String::from_utf8(arguments.to_vec()).unwrap())
     }
 
-    fn attack(targets: &str) -> LoadCommandIo<'_> {
-        LoadCommandIo { command: LoadCommand::Attack, targets, output: None }
+    fn attack(targets: &str) -> DistributionFlags<'_> {
+        DistributionFlags { command: LoadCommand::Attack, targets, output: None }
     }
 
     #[test]
@@ -120,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_search_writes_no_records() {
-        let beside = LoadCommandIo { command: LoadCommand::Find, targets: "stdin", output: None };
+        let beside = DistributionFlags { command: LoadCommand::Find, targets: "stdin", output: None };
         assert_eq!(
             of("seawall find http://a/ --on kubernetes", &beside, CapturedInputs::default()).unwrap(),
             r#"["find","http://a/"]"#

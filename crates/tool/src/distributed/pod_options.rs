@@ -28,7 +28,7 @@ impl LoadCommand {
 
 /// The flags of the command that matter for the distribution to pods.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LoadCommandIo<'a> {
+pub(crate) struct DistributionFlags<'a> {
     /// The command.
     pub(crate) command: LoadCommand,
     /// `-targets`.
@@ -137,7 +137,7 @@ impl DistributedArgs {
     /// The flags contradict each other.
     pub(crate) fn distributed_options(
         &self,
-        beside: &LoadCommandIo<'_>,
+        beside: &DistributionFlags<'_>,
         unlike: Vec<String>,
     ) -> anyhow::Result<Option<DistributedOptions>> {
         self.options_with_suffix(beside, unlike, &random_suffix()?)
@@ -146,7 +146,7 @@ impl DistributedArgs {
     /// Returns the options; the name of a created Job consists of the command and this word.
     fn options_with_suffix(
         &self,
-        beside: &LoadCommandIo<'_>,
+        beside: &DistributionFlags<'_>,
         unlike: Vec<String>,
         word: &str,
     ) -> anyhow::Result<Option<DistributedOptions>> {
@@ -211,7 +211,7 @@ impl DistributedArgs {
         }
     }
 
-    fn mistakes(&self, beside: &LoadCommandIo<'_>) -> Vec<String> {
+    fn mistakes(&self, beside: &DistributionFlags<'_>) -> Vec<String> {
         let mut mistakes = Vec::new();
         let mut refuse = |wrong: bool, text: String| {
             if wrong {
@@ -288,7 +288,7 @@ mod tests {
         command: LoadCommand,
         output: Option<&str>,
     ) -> Result<Option<DistributedOptions>, String> {
-        let beside = LoadCommandIo { command, targets: "stdin", output };
+        let beside = DistributionFlags { command, targets: "stdin", output };
         typed(words)?.options_with_suffix(&beside, Vec::new(), "x1y2z").map_err(|error| error.to_string())
     }
 

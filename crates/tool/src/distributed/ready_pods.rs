@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::pod_inputs;
-use super::pod_options::{DistributedAction, DistributedOptions, LoadCommandIo};
+use super::pod_options::{DistributedAction, DistributedOptions, DistributionFlags};
 use crate::attack::signals::PendingSignals;
 use crate::exit;
 
@@ -72,7 +72,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> ReadyPods<W, P, R> 
         let ready = self.fleet.wait_until_ready(READY, |ready| {
             if ready > told {
                 told = ready;
-                print_status(&format!("{ready} of {pods} pods are ready"));
+                print_to_stderr(&format!("{ready} of {pods} pods are ready"));
             }
             !waits()
         });
@@ -94,7 +94,7 @@ pub(crate) enum AcquireOutcome<W, P, R> {
 /// As [`wait_for_pods`].
 pub(crate) fn acquire_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
     asked: &DistributedOptions,
-    beside: &LoadCommandIo<'_>,
+    beside: &DistributionFlags<'_>,
     files: &InputFiles,
 ) -> anyhow::Result<AcquireOutcome<W, P, R>> {
     let mut held = PendingSignals::catch()?;
@@ -117,7 +117,7 @@ pub(crate) fn acquire_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwne
 /// An input cannot be given to pods, or no pod exists or becomes ready.
 fn wait_for_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
     asked: &DistributedOptions,
-    beside: &LoadCommandIo<'_>,
+    beside: &DistributionFlags<'_>,
     files: &InputFiles,
     mut waits: impl FnMut() -> bool,
 ) -> anyhow::Result<ReadyPods<W, P, R>> {
@@ -135,7 +135,7 @@ fn wait_for_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
 /// Pods of a Job that is made, or stands.
 fn pods_of_job(
     asked: &DistributedOptions,
-    beside: &LoadCommandIo<'_>,
+    beside: &DistributionFlags<'_>,
     files: &InputFiles,
     mut waits: impl FnMut() -> bool,
 ) -> anyhow::Result<(PodChannel, ScaleUp, CleanupGuard)> {
@@ -146,7 +146,7 @@ fn pods_of_job(
     let opening = async move { Api::open(&choice, provider, Clock::system()).await };
     let (api, opened) = runtime.call(opening, &mut waits)??;
     if opened.is_unverified {
-        print_status(
+        print_to_stderr(
             "warning: the API server's certificate is not checked (insecure-skip-tls-verify in the kubeconfig)",
         );
     }
@@ -207,7 +207,7 @@ fn job(
     };
     // To its end, which is near: a Job that was made and nobody knows of would stay.
     let made = runtime.call(making, || true)??.context("cannot create the Job")?;
-    print_status(&format!("starting {} pods of the Job {}", made.pod_count, made.name));
+    print_to_stderr(&format!("starting {} pods of the Job {}", made.pod_count, made.name));
     Ok(made)
 }
 
@@ -223,7 +223,7 @@ fn delete_on_drop(runtime: &ApiRuntime, site: &ClusterSession, job: &Job, goes: 
         let left = || clock.now() < nanos(DELETED);
         let deleted = runtime.call(async move { site.delete_job(&job).await }, left);
         if !matches!(deleted, Ok(Ok(()))) {
-            print_status(&format!(
+            print_to_stderr(&format!(
                 "cannot delete the Job {name}; its pods end by themselves. To delete it: kubectl delete job {name}"
             ));
         }
@@ -236,13 +236,13 @@ fn running_reporter(pods: usize) -> impl FnMut(usize) + Send {
     move |running| {
         if running > known {
             known = running;
-            print_status(&format!("{running} of {pods} pods are running"));
+            print_to_stderr(&format!("{running} of {pods} pods are running"));
         }
     }
 }
 
 /// Says something to whoever waits.
-pub(crate) fn print_status(text: &str) {
+pub(crate) fn print_to_stderr(text: &str) {
     // Standard error may be closed; the run goes on.
     let _ = writeln!(stderr(), "seawall: {text}");
 }
@@ -251,7 +251,7 @@ pub(crate) fn print_status(text: &str) {
 fn start_processes(
     many: u32,
     asked: &DistributedOptions,
-    beside: &LoadCommandIo<'_>,
+    beside: &DistributionFlags<'_>,
     files: &InputFiles,
 ) -> anyhow::Result<(PodChannel, ScaleUp, CleanupGuard)> {
     let materials = pod_inputs::build_job_inputs(std::env::args_os(), beside, files.captured(), asked)?;

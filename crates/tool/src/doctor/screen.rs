@@ -10,7 +10,7 @@ const WIDEST: usize = 100;
 const NARROWEST: usize = 60;
 
 /// Columns to break lines at, where a terminal has so many.
-pub(super) fn line_width(terminal: Option<u16>) -> usize {
+pub(super) fn wrap_width(terminal: Option<u16>) -> usize {
     terminal.map_or(WIDEST, |columns| usize::from(columns).clamp(NARROWEST, WIDEST))
 }
 
@@ -119,7 +119,7 @@ mod tests {
     fn long_texts_are_broken_between_words() {
         for (terminal, most) in [(None, 100), (Some(300), 100), (Some(80), 80), (Some(20), 60)] {
             let text =
-                format_check("a", &[finding(DoctorStatus::Ok, &"word ".repeat(60))], line_width(terminal));
+                format_check("a", &[finding(DoctorStatus::Ok, &"word ".repeat(60))], wrap_width(terminal));
             let longest = text.lines().map(str::len).max().unwrap();
             assert!(longest <= most && longest + "word ".len() > most, "{terminal:?}: {text}");
         }

@@ -115,7 +115,7 @@ pub(super) struct UserKeyFileArg {
     pub(super) file: PathBuf,
 }
 
-pub(super) fn parse_user_key_file(text: &str) -> Result<UserKeyFileArg, String> {
+pub(super) fn parse_user_and_key_file_arg(text: &str) -> Result<UserKeyFileArg, String> {
     let parts = text.split_once('=').filter(|(name, file)| is_role(name) && !file.is_empty());
     let (name, file) = parts.ok_or_else(|| "expected NAME=FILE".to_owned())?;
     Ok(UserKeyFileArg { name: name.to_owned(), file: file.into() })
@@ -160,9 +160,9 @@ mod tests {
         }
         assert_eq!(parse_aws_pod("a/b").unwrap().role, None);
         assert!(
-            parse_user_key_file("kiam=./keys").is_ok()
-                && parse_user_key_file("kiam=").is_err()
-                && parse_user_key_file("kiam").is_err()
+            parse_user_and_key_file_arg("kiam=./keys").is_ok()
+                && parse_user_and_key_file_arg("kiam=").is_err()
+                && parse_user_and_key_file_arg("kiam").is_err()
         );
         assert!(parse_aws_account("123456789012").is_ok() && parse_aws_account("12").is_err());
     }

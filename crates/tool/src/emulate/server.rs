@@ -33,7 +33,7 @@ Exit code: 0 after SIGTERM or SIGINT, 1 if a fault or the address cannot be used
 /// Flags of `seawall emulate server`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
-pub(crate) struct EmulateServerArgs {
+pub(crate) struct FaultServerCommandArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8790")]
     listen: SocketAddr,
@@ -77,14 +77,14 @@ fn service_time(text: &str) -> Result<Duration, String> {
     if time <= LONGEST { Ok(time) } else { Err("expected at most 1h".to_owned()) }
 }
 
-pub(super) fn run(args: &EmulateServerArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &FaultServerCommandArgs) -> anyhow::Result<()> {
     let options = args.options()?;
     raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(serve(args, &options))
 }
 
-async fn serve(args: &EmulateServerArgs, options: &FaultServerOptions) -> anyhow::Result<()> {
+async fn serve(args: &FaultServerCommandArgs, options: &FaultServerOptions) -> anyhow::Result<()> {
     let end = ShutdownSignals::listen()?;
     lifecycle::remove_ready_file(args.ready_file.as_deref())?;
     let running = plant::start(options).with_context(|| format!("cannot listen on {}", args.listen))?;
@@ -114,7 +114,7 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-impl EmulateServerArgs {
+impl FaultServerCommandArgs {
     fn options(&self) -> anyhow::Result<FaultServerOptions> {
         let seed = self.seed.unwrap_or_else(fresh);
         let plants = if self.random { self.random_faults(seed) } else { self.planted()? };

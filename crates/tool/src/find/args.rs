@@ -17,7 +17,7 @@ use seawall_search::goal::SearchGoal;
 use crate::atomic_file::ReportFiles;
 use crate::attack::connection_args::ConnectionArgs;
 use crate::attack::request_args::RequestArgs;
-use crate::distributed::{DistributedArgs, DistributedOptions, LoadCommand, LoadCommandIo};
+use crate::distributed::{DistributedArgs, DistributedOptions, DistributionFlags, LoadCommand};
 use crate::expectation_args::ExpectationArgs;
 use crate::live_page::LoopbackAddress;
 
@@ -205,8 +205,8 @@ impl FindArgs {
 
 impl FindArgs {
     /// Returns the flags that matter for the distribution to pods.
-    pub(crate) fn command_io(&self) -> LoadCommandIo<'_> {
-        LoadCommandIo { command: LoadCommand::Find, targets: &self.targets, output: None }
+    pub(crate) fn command_io(&self) -> DistributionFlags<'_> {
+        DistributionFlags { command: LoadCommand::Find, targets: &self.targets, output: None }
     }
 
     /// Returns the options of `--on`; `None` without `--on`.

@@ -160,8 +160,10 @@ impl FindPodGroup {
             PodUpdateKind::PartialResult { trial, part, .. } if trial == begun.trial => {
                 heard.blocks[pod].extend(part.0);
             }
-            PodUpdateKind::Done { trial, result } if trial == begun.trial => heard.done[pod] = Some(result),
-            PodUpdateKind::Failed(why) => {
+            PodUpdateKind::TrialDone { trial, result } if trial == begun.trial => {
+                heard.done[pod] = Some(result)
+            }
+            PodUpdateKind::OrderFailed(why) => {
                 let name = self.crew.fleet.pod_name(pod);
                 // It waits for the next one.
                 heard.present.retain(|&there| there != pod);
@@ -170,7 +172,7 @@ impl FindPodGroup {
             PodUpdateKind::Ended(why) => {
                 let name = self.crew.fleet.pod_name(pod);
                 heard.present.retain(|&there| there != pod);
-                ready_pods::print_status(&format!("{name} was lost: {why}"));
+                ready_pods::print_to_stderr(&format!("{name} was lost: {why}"));
                 if self.on_pod_loss == OnPodLoss::Abort {
                     self.stop.stop();
                 }
@@ -308,7 +310,7 @@ impl SearchTarget for FindPodGroup {
             if let Some(PodUpdate { pod_index: pod, kind: PodUpdateKind::Ended(why), .. }) =
                 self.crew.fleet.next_update(left.min(PATIENCE))
             {
-                ready_pods::print_status(&format!("{} was lost: {why}", self.crew.fleet.pod_name(pod)));
+                ready_pods::print_to_stderr(&format!("{} was lost: {why}", self.crew.fleet.pod_name(pod)));
             }
         }
         !self.stop.is_stopped()

@@ -204,7 +204,7 @@ fn so_far(offer: &TrialSpec, blocks: &[BlockCounts]) -> Option<ReportedVerdict> 
 /// Returns the name of a step in a few words.
 fn named(step: &FindStep<'_>) -> String {
     match step {
-        FindStep::Calibrate => "measuring the generator".to_owned(),
+        FindStep::CalibrateGenerator => "measuring the generator".to_owned(),
         FindStep::RateTrial(offer) => {
             format!("{} {}/s", purpose_name(offer.purpose), format_rate_without_unit(offer.rate))
         }

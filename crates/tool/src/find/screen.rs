@@ -91,8 +91,10 @@ impl FindScreen {
 
     fn target_traits(&mut self, answer: &FindReport) {
         if let Some(found) = answer.quota_exhaustion {
-            let (after, goodput) =
-                (format_count(found.after_requests), format_rate_without_unit(found.goodput));
+            let (after, goodput) = (
+                format_count(found.after_requests),
+                format_rate_without_unit(found.goodput_after_exhaustion),
+            );
             self.row(
                 "depletes",
                 &format!("after {after} requests, the target serves only {goodput} requests/s: it does not sustain higher rates"),

@@ -47,7 +47,7 @@ pub(super) struct SearchSetup {
     /// The source of the server-side evidence.
     pub(super) server_side_source: ServerSideSource,
     /// The time after which a response is late; `None` means never.
-    pub(super) latency_bound: Option<Duration>,
+    pub(super) late_after: Option<Duration>,
     /// The check that the target is reachable; `None` if that is known.
     pub(super) reach_check: Option<ReachCheck>,
 }
@@ -63,7 +63,7 @@ pub(super) fn build_local_driver_setup(
     let reach = Some(ReachCheck::for_first_target(kit.requests.requests(), &kit.transport, &kit.framing)?);
     let (bound, (rig, side)) = (kit.latency_bound, build_local_driver(kit)?);
     let rig = match observer {
-        Some(observer) => rig.with_observer(observer),
+        Some(observer) => rig.with_block_observer(observer),
         None => rig,
     };
     let stop = rig.stop_switch();
@@ -72,7 +72,7 @@ pub(super) fn build_local_driver_setup(
         driver: Box::new(rig),
         stop_now: stop,
         server_side_source: server_side_source(side),
-        latency_bound: bound,
+        late_after: bound,
         reach_check: reach,
     })
 }

@@ -143,7 +143,7 @@ fn site(field: Field) -> SearchSetup {
         driver: Box::new(field),
         stop_now: Arc::new(|| ()),
         server_side_source: sight,
-        latency_bound: None,
+        late_after: None,
         reach_check: None,
     }
 }
@@ -511,7 +511,8 @@ fn a_ramp_and_the_generators_limit_are_never_what_the_target_can_do() {
 #[test]
 fn what_is_used_up_is_not_called_sustained() {
     let mut answer = found();
-    answer.quota_exhaustion = Some(ReportedQuotaExhaustion { after_requests: 3120.0, goodput: 98.4 });
+    answer.quota_exhaustion =
+        Some(ReportedQuotaExhaustion { after_requests: 3120.0, goodput_after_exhaustion: 98.4 });
     let text = shown(&answer);
     assert!(
         screen::format_headline_target_goal(&answer).0.ends_with("once its burst allowance is used up"),

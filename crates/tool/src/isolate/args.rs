@@ -15,7 +15,7 @@ use super::factors::FactorSpec;
 use crate::atomic_file::ReportFiles;
 use crate::attack::connection_args::ConnectionArgs;
 use crate::attack::request_args::RequestArgs;
-use crate::distributed::{DistributedArgs, DistributedOptions, LoadCommand, LoadCommandIo};
+use crate::distributed::{DistributedArgs, DistributedOptions, DistributionFlags, LoadCommand};
 use crate::expectation_args::ExpectationArgs;
 use crate::find::args::{MaxRate, search_goal};
 use crate::live_page::LoopbackAddress;
@@ -147,8 +147,8 @@ impl IsolateArgs {
     }
 
     /// Returns the flags that matter for the distribution to pods.
-    pub(super) fn command_io(&self) -> LoadCommandIo<'_> {
-        LoadCommandIo { command: LoadCommand::Isolate, targets: &self.targets, output: None }
+    pub(super) fn command_io(&self) -> DistributionFlags<'_> {
+        DistributionFlags { command: LoadCommand::Isolate, targets: &self.targets, output: None }
     }
 
     /// Returns the options of `--on`; `None` without `--on`.

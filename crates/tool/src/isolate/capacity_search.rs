@@ -73,7 +73,7 @@ fn carry_out(
     )?;
     let progress = FindProgress::for_stderr()?;
     if let Some(observer) = progress.block_observer() {
-        rig = rig.with_observer(observer);
+        rig = rig.with_block_observer(observer);
     }
     // Whoever ends it meanwhile has ended the search, too, which says so.
     rig.rest(next.pause);

@@ -45,8 +45,8 @@ impl VariantDrafts {
     /// Puts all variants into blocks if the reference is in blocks: its connections and source belong to a session that no
     /// variant shares.
     pub(super) fn use_block_design_if_reference_does(mut self) -> Self {
-        if self.reference.effective_design() == VariantOrder::Blocks {
-            self.variants.iter_mut().for_each(|way| way.design = Some(VariantOrder::Blocks));
+        if self.reference.effective_design() == VariantOrder::OneVariantPerBlock {
+            self.variants.iter_mut().for_each(|way| way.design = Some(VariantOrder::OneVariantPerBlock));
         }
         self
     }
@@ -86,7 +86,8 @@ fn variant(node: &DocumentNode<'_>, reference: &VariantDraft, names: &mut BTreeS
     if !draft.name.is_empty() && !names.insert(draft.name.clone()) {
         table.node_of_key("name").reject("a name that is unique among the variants");
     }
-    if draft.design == Some(VariantOrder::Interleaved) && reference.effective_design() == VariantOrder::Blocks
+    if draft.design == Some(VariantOrder::Interleaved)
+        && reference.effective_design() == VariantOrder::OneVariantPerBlock
     {
         let why = "blocks, because the reference has connections, a source, a body or design: blocks";
         table.node_of_key("design").reject(why);
@@ -111,7 +112,7 @@ fn way(table: &DocumentTable<'_>, usual: Option<&str>) -> VariantDraft {
     };
     let design = |text: &str| match text {
         "interleaved" => Some(VariantOrder::Interleaved),
-        "blocks" => Some(VariantOrder::Blocks),
+        "blocks" => Some(VariantOrder::OneVariantPerBlock),
         _ => None,
     };
     let draft = VariantDraft {
@@ -192,7 +193,10 @@ mod tests {
         let [direct, one, post] = &ways.variants[..] else { panic!("{ways:?}") };
         assert_eq!(direct.description, "connected to ::1:80, new connections");
         let designs = [direct, one, post].map(VariantDraft::effective_design);
-        assert_eq!(designs, [VariantOrder::Interleaved, VariantOrder::Blocks, VariantOrder::Interleaved]);
+        assert_eq!(
+            designs,
+            [VariantOrder::Interleaved, VariantOrder::OneVariantPerBlock, VariantOrder::Interleaved]
+        );
         assert!(parse(r#"{"variants": [{"name": "a", "protocol": "http2"}]}"#).is_ok(), "JSON is YAML");
     }
 
@@ -235,7 +239,7 @@ mod tests {
                 format!("reference: {{{reference}}}\nvariants:\n- {{name: a, keep-alive: false{design}}}\n")
             };
             let ways = parse(&text("")).unwrap().use_block_design_if_reference_does();
-            assert_eq!(ways.variants[0].effective_design(), VariantOrder::Blocks, "{reference}");
+            assert_eq!(ways.variants[0].effective_design(), VariantOrder::OneVariantPerBlock, "{reference}");
             let told = parse(&text(", design: interleaved")).unwrap_err().to_string();
             assert!(
                 told.contains("variants[0].design: found \"interleaved\", expected blocks, because the ref"),
@@ -250,7 +254,11 @@ mod tests {
             .iter()
             .map(VariantDraft::effective_design)
             .collect();
-        assert_eq!(designs, [VariantOrder::Interleaved, VariantOrder::Blocks], "only the way that needs it");
+        assert_eq!(
+            designs,
+            [VariantOrder::Interleaved, VariantOrder::OneVariantPerBlock],
+            "only the way that needs it"
+        );
     }
 
     #[test]

@@ -419,8 +419,8 @@ fn way(
             "body: a {method} request has no body: list POST, PUT or PATCH targets in a file and pass it with -targets"
         );
     }
-    let apart =
-        (draft.effective_design() == VariantOrder::Blocks).then(|| separate_session_transport(draft, travel));
+    let apart = (draft.effective_design() == VariantOrder::OneVariantPerBlock)
+        .then(|| separate_session_transport(draft, travel));
     if looks != LookupScope::Remote {
         check_sendable(draft, &requests, apart.as_ref().unwrap_or(travel))?;
     }

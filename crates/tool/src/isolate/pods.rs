@@ -127,14 +127,14 @@ impl IsolatePods {
                 continue;
             };
             match what {
-                PodUpdateKind::Done { trial, result } if trial == begun.trial => {
+                PodUpdateKind::TrialDone { trial, result } if trial == begun.trial => {
                     waiting.retain(|&other| other != pod);
                     match result {
                         SegmentTaskResult::Impossible(why) => self.note_loss(pod, &why),
                         result => told.push((pod, result)),
                     }
                 }
-                PodUpdateKind::Failed(why) => {
+                PodUpdateKind::OrderFailed(why) => {
                     waiting.retain(|&other| other != pod);
                     self.note_loss(pod, &why);
                 }
@@ -158,7 +158,7 @@ impl IsolatePods {
             return;
         }
         let said = format!("{}: {why}", self.crew.fleet.pod_name(pod));
-        ready_pods::print_status(&said);
+        ready_pods::print_to_stderr(&said);
         self.first_loss.get_or_insert_with(|| said.clone());
         self.losses.push((pod, format!("{said}; this pod's share of the requests is missing")));
     }
@@ -231,7 +231,7 @@ impl VariantRunner for IsolatePods {
                 }
             }
             VariantOrder::Interleaved => self.send(None, segment),
-            VariantOrder::Blocks => self.blocks(segment),
+            VariantOrder::OneVariantPerBlock => self.blocks(segment),
         };
         seen.stop_reason = self.cut(seen.stop_reason);
         let took = self.crew.fleet.now().saturating_sub(before);

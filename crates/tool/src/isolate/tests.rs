@@ -98,7 +98,8 @@ fn beside(
     ways: &[(&str, f64, f64)],
     cut: Option<(usize, IsolateStopReason)>,
 ) -> IsolateReport {
-    let effect = |&(_, time, failing): &(&str, f64, f64)| Effect { time, failing, tail: 0.0 };
+    let effect =
+        |&(_, time, failing): &(&str, f64, f64)| Effect { log_time_factor: time, failing, tail: 0.0 };
     let effects = std::iter::once(reference).chain(ways.iter().map(effect)).collect();
     let names = std::iter::once("mesh").chain(ways.iter().map(|way| way.0)).collect::<Vec<_>>();
     let plan = plan_of(rate, &names);
@@ -332,7 +333,7 @@ fn each_end_has_a_code_of_its_own() {
 fn who_left_requests_unanswered_is_told_by_the_segment_that_was_cut() {
     let plan = plan_of(100.0, &["a", "b"]);
     let of = |after| {
-        let effects = vec![Effect::default(), Effect { time: 0.03, ..Effect::default() }];
+        let effects = vec![Effect::default(), Effect { log_time_factor: 0.03, ..Effect::default() }];
         let path = SimulatedPath::new(NOISY, effects, 100.0, 2);
         let mut paths = Stumbling(Simulated(path, after, Some(IsolateStopReason::Overloaded(1))));
         isolate(&mut paths, &plan, &mut |_, _| ()).outcome
@@ -344,7 +345,7 @@ fn who_left_requests_unanswered_is_told_by_the_segment_that_was_cut() {
 #[test]
 fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
     let of = |time, failing| {
-        let effects = vec![Effect::default(), Effect { time, failing, tail: 0.0 }];
+        let effects = vec![Effect::default(), Effect { log_time_factor: time, failing, tail: 0.0 }];
         let mut plan = plan_of(100.0, &["a", "b"]);
         (plan.config.until_p99, plan.config.budget) = (true, Duration::from_secs(60));
         isolate(&mut Simulated(SimulatedPath::new(QUIET, effects, 100.0, 2), 0, None), &plan, &mut |_, _| ())

@@ -67,7 +67,11 @@ impl VariantDraft {
     /// Returns the design of the variant: blocks if it would disturb the others.
     pub(super) fn effective_design(&self) -> VariantOrder {
         let alone = self.needs_own_session() || self.body_bytes.is_some();
-        self.design.unwrap_or(if alone { VariantOrder::Blocks } else { VariantOrder::Interleaved })
+        self.design.unwrap_or(if alone {
+            VariantOrder::OneVariantPerBlock
+        } else {
+            VariantOrder::Interleaved
+        })
     }
 
     /// Returns true if the variant has any differences.

@@ -63,15 +63,16 @@ pub(super) fn run(
             "a pod's memory has room for {memory} clients, but the pod's share is larger: raise --pods or --memory"
         );
     }
-    plan.load.in_flight.limit = plan.load.in_flight.limit.min(memory);
+    plan.load.in_flight_limit.limit = plan.load.in_flight_limit.limit.min(memory);
     plan.session.transport.max_connections = plan.session.transport.max_connections.min(memory);
     let warm = warm(&plan, place.of);
     let hand = Arc::new(TrialController::default());
     let ears = TrialReceiver::<()>::listen(place.heartbeat, &hand, voice)?;
-    let room = plan::max_closed_loop_clients()?.max(plan.load.in_flight.limit).min(memory);
+    let room = plan::max_closed_loop_clients()?.max(plan.load.in_flight_limit.limit).min(memory);
     let (setup, mut load) = plan.split();
     // For sample responses and for metrics of each target there is no room in what a pod tells.
-    (load.interval, load.collect_target_outcomes, load.max_samples_per_outcome) = (INTERVAL, false, 0);
+    (load.interval, load.collect_target_outcomes, load.max_response_samples_per_outcome) =
+        (INTERVAL, false, 0);
     let threads = setup.max_threads;
     let session = LoadSession::open(setup)?;
     let voice = Arc::clone(voice);
@@ -111,7 +112,7 @@ fn take_share(args: &mut AttackArgs, shard: (u64, u64)) {
 /// Returns the number of connections to open before the first request of one of `of` shards: one per client, else at most one per
 /// request in a second.
 fn warm(plan: &RunPlan, of: u64) -> usize {
-    let most = plan.load.in_flight.limit;
+    let most = plan.load.in_flight_limit.limit;
     match &plan.load.arrivals {
         _ if !plan.session.transport.keep_alive => 0,
         ArrivalModel::Closed => most,
@@ -162,7 +163,7 @@ impl AttackWorker {
         (load.shard, load.start_unix_ns) = (ScheduleShard::new(index, of)?, Some(begin.at));
         if let Some(clients) = self.clients {
             let share = usize::try_from(pod_share(clients, begin.shard)).unwrap_or(usize::MAX);
-            load.in_flight.limit = share.min(self.max_clients);
+            load.in_flight_limit.limit = share.min(self.max_clients);
         }
         Ok(load)
     }
@@ -240,7 +241,7 @@ impl IntervalReporter {
             to: interval.from,
             ..IntervalStats::default()
         });
-        let follows = pending.extend(interval);
+        let follows = pending.append_next_interval(interval);
         debug_assert!(follows.is_ok(), "intervals of one trial follow each other");
         let seconds = (pending.to.saturating_sub(pending.from)).div_ceil(SECOND).max(1);
         self.pending = Some(pending);

@@ -53,7 +53,7 @@ pub(super) fn run(
     let teller = Arc::new(Mutex::new(BlockReporter::new(voice)));
     let observer = Arc::clone(&teller);
     let (rig, _) = search_setup::build_local_driver(kit)?;
-    let mut rig = rig.with_observer(Box::new(move |_, blocks| {
+    let mut rig = rig.with_block_observer(Box::new(move |_, blocks| {
         observer.lock().unwrap_or_else(PoisonError::into_inner).add(blocks, TOGETHER);
     }));
     rig.prepare().map_err(anyhow::Error::msg)?;

@@ -143,7 +143,7 @@ impl IntervalsRun {
             if drawn {
                 rows.add_interval(&interval, None);
             }
-            whole.extend(&interval)
+            whole.append_next_interval(&interval)
         });
         let broken = generators.iter().filter_map(|generator| generator.read_problem.clone());
         let problems = broken.chain(added.err().map(|gap| gap.to_string())).collect();

@@ -40,7 +40,7 @@ pub(crate) struct RunResults {
     pub(crate) totals: Totals,
     pub(crate) timeline: Timeline,
     pub(crate) completion_histogram: CompletionHistogram,
-    pub(crate) targets: RunTargets,
+    pub(crate) targets: CountsByTarget,
 }
 
 impl Runs {
@@ -107,7 +107,7 @@ impl Runs {
             totals: Totals::default(),
             timeline: Timeline::default(),
             completion_histogram: CompletionHistogram::default(),
-            targets: RunTargets::default(),
+            targets: CountsByTarget::default(),
         });
         self.runs.len() - 1
     }
@@ -139,7 +139,7 @@ impl RecordSink for Runs {
 
 /// Counts and latencies per method and URL.
 #[derive(Debug, Default)]
-pub(crate) struct RunTargets {
+pub(crate) struct CountsByTarget {
     targets: Vec<TargetTotals>,
     places: HashMap<(String, String), usize>,
     last: usize,
@@ -162,7 +162,7 @@ impl TargetTotals {
     }
 }
 
-impl RunTargets {
+impl CountsByTarget {
     /// In the order of their first result.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &TargetTotals> {
         self.targets.iter()

@@ -33,7 +33,8 @@ pub(crate) struct RunSeries {
     pub(crate) codes: Vec<(u16, u64)>,
     /// Texts with counts; a last one without a count says what was left out.
     pub(crate) errors: Vec<(String, Option<u64>)>,
-    pub(crate) targets: Vec<TargetFigures>,
+    #[serde(rename = "targets")]
+    pub(crate) target_figures: Vec<TargetFigures>,
     /// `-log10(1 - q)` and the response time at q, in nanoseconds.
     #[serde(skip)]
     pub(crate) quantile_curve: Vec<(f64, i64)>,
@@ -169,7 +170,7 @@ impl RunSeries {
             figures: RunFigures::new(run),
             codes: run.totals.codes.iter().map(|(code, count)| (*code, *count)).collect(),
             errors: errors(&run.totals),
-            targets: run.targets.iter().map(TargetFigures::new).collect(),
+            target_figures: run.targets.iter().map(TargetFigures::new).collect(),
             quantile_curve: quantile_curve(&run.totals.latency, run.totals.requests),
             few_responses_from: (run.totals.requests as f64 / MIN_RESPONSES_ABOVE_QUANTILE).max(1.0).log10(),
             point_start_seconds: all.clone().map(|at| time.since_start(at)).collect(),

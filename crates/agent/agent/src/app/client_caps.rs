@@ -70,7 +70,7 @@ pub(crate) struct ClientCaps {
     pub(crate) buffered_bytes: usize,
     /// The number of listening sockets for pods at each address. If there are several, one additional socket is for connections
     /// from the node itself.
-    pub(crate) shards_per_address: usize,
+    pub(crate) listening_sockets_per_address: usize,
     /// The maximum number of concurrent requests to the real metadata server.
     pub(crate) upstream_requests: u32,
     /// The maximum number of concurrent long polls.
@@ -113,7 +113,7 @@ impl ClientCaps {
             guest_connections: narrow(guests),
             connections_per_caller: per_caller(limits, connections),
             buffered_bytes: memory.map_or(MOST_HELD, |room| (room / 8).clamp(LEAST_HELD, MOST_HELD)) as usize,
-            shards_per_address: lanes as usize,
+            listening_sockets_per_address: lanes as usize,
             upstream_requests: narrow(upstream_requests),
             long_polls: narrow(long_polls),
             cpu_quota_cores: machine.cpu_quota_cores,
@@ -198,7 +198,7 @@ mod tests {
     fn without_a_limit_the_caps_are_the_documented_ones() {
         let room = room(None, 1 << 20, "");
         assert_eq!(
-            (room.connections, room.connections_per_caller, room.shards_per_address),
+            (room.connections, room.connections_per_caller, room.listening_sockets_per_address),
             (8192, 8192, 256)
         );
         assert_eq!((room.upstream_requests, room.long_polls), (64, 256));
@@ -210,7 +210,7 @@ mod tests {
             let room = room(None, descriptors, "connections: 100000");
             let used = u64::from(
                 room.connections + room.guest_connections + 2 * room.upstream_requests + room.long_polls,
-            ) + room.shards_per_address as u64;
+            ) + room.listening_sockets_per_address as u64;
             assert!(used + OTHER_DESCRIPTORS <= descriptors, "{descriptors}: {room:?}");
         }
     }

@@ -27,14 +27,14 @@ pub(crate) enum DropRuleState {
     /// The rules are loaded.
     Loaded,
     /// The rules are not loaded, for this reason.
-    Unavailable(String),
+    NotLoaded(String),
 }
 
 impl fmt::Display for DropRuleState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Loaded => f.write_str("the drop rules are loaded"),
-            Self::Unavailable(reason) => write!(f, "the drop rules are not loaded: {reason}"),
+            Self::NotLoaded(reason) => write!(f, "the drop rules are not loaded: {reason}"),
         }
     }
 }
@@ -46,7 +46,7 @@ impl fmt::Display for DropRuleState {
 pub(crate) fn write(path: &Path, state: &DropRuleState) -> io::Result<()> {
     let text = match state {
         DropRuleState::Loaded => LOADED,
-        DropRuleState::Unavailable(reason) => reason,
+        DropRuleState::NotLoaded(reason) => reason,
     };
     let next = with_suffix(path, ".next");
     fs::write(&next, text)?;
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(warning(), None, "nothing keeps the rules here");
         write(&file, &DropRuleState::Loaded).unwrap();
         assert_eq!(warning(), None);
-        write(&file, &DropRuleState::Unavailable("no nf_tables".to_owned())).unwrap();
+        write(&file, &DropRuleState::NotLoaded("no nf_tables".to_owned())).unwrap();
         assert!(warning().unwrap().contains("not loaded (no nf_tables)"));
         write(&file, &DropRuleState::Loaded).unwrap();
         let old = clock.wall_time() - MAX_AGE - Duration::from_secs(2);

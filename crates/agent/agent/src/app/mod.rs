@@ -82,7 +82,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let clock = Clock::system();
     let (room, memory) = client_caps(config, &clock)?;
     let addresses: Vec<_> = config.listen.iter().map(ListenConfig::listen_address).collect();
-    let listeners = listen::bind(&addresses, threads, room.shards_per_address)?;
+    let listeners = listen::bind(&addresses, threads, room.listening_sockets_per_address)?;
     let control = control_runtime()?;
     // Install the handlers before the agent reports that it serves. Without the handlers, an early signal would kill the agent.
     // With the handlers, the signal starts a drain.
@@ -382,7 +382,7 @@ impl AgentContext {
         ThreadWatch::new(&self.clock, metrics.len(), capacity, hangs)
     }
 
-    /// Starts a task that monitors the redirect until shutdown begins.
+    /// Starts the tasks that monitor the redirect and tell its programs the trusted proxies, until shutdown begins.
     fn watch_capture(
         &self,
         control: &Runtime,
@@ -390,6 +390,10 @@ impl AgentContext {
         stop: &StopSignal,
     ) -> Option<Arc<RedirectHandle>> {
         let capture = self.capture.clone()?;
+        if let Some(cluster) = &self.identity.cluster_client {
+            let (watched, pods, stop) = (capture.clone(), cluster.pods(), stop.clone());
+            control.spawn(async move { watched.publish_trusted_proxies(pods, stop).await });
+        }
         let (watched, stopper, stop) = (capture.clone(), stopper.clone(), stop.clone());
         control.spawn(async move { watched.monitor_attachment(stopper, stop).await });
         Some(capture)
@@ -615,7 +619,7 @@ impl AgentDialectSettings {
 fn bounds(threads: usize, room: &ClientCaps) -> ThreadLimits {
     ThreadLimits {
         max_process_connections: room.connections,
-        guest_connections: room.guest_connections,
+        max_guests_in_process: room.guest_connections,
         threads,
         buffered_bytes: room.buffered_bytes / threads,
         cores: room.cpu_quota_cores,

@@ -128,7 +128,7 @@ impl UninstallOptions {
 ///
 /// # Errors
 /// The step failed or did not finish in time.
-pub(crate) fn run(request: &UninstallCommand) -> anyhow::Result<String> {
+pub(crate) fn run_cluster_uninstall_step(request: &UninstallCommand) -> anyhow::Result<String> {
     match request {
         UninstallCommand::Help => Ok(HELP.to_owned()),
         UninstallCommand::DeleteAgents { site, daemonset } => {

@@ -66,6 +66,7 @@ mod tests {
         let gke = crate::config::DEFAULT_CONFIG_YAML
             .replace("strategy: static", "strategy: source-ip\n  nodeName: n1")
             .replace("\"//iam", "\"identitynamespace:p.svc.id.goog://iam")
+            .replace("attributes: {}", "attributes: { team: 'shop: 1', empty: '' }")
             .replace(
                 "exchange: sts",
                 "exchange: identitybindingtoken\n  proxy: http://proxy:3128\n  caFile: ca.pem",
@@ -74,9 +75,7 @@ mod tests {
             crate::config::DEFAULT_CONFIG_YAML,
             "google: { mode: conceal }\nidentity: { strategy: anyone }\nthreads: 2\n\
              listen: [{ address: \"[::1]:80\", dialects: [google] }]\n",
-            &format!(
-                "google: {{ mode: conceal, passthroughServiceAccounts: [kube-system/dns] }}\nidentity: {source_ip}\n"
-            ),
+            &format!("realServer: [kube-system/dns]\ngoogle: {{ mode: conceal }}\nidentity: {source_ip}\n"),
             &format!("google: {{ mode: conceal }}\nidentity: {kernel}\nlisten: [\"10.0.0.1:0\"]\n"),
             &gke,
         ] {

@@ -28,6 +28,7 @@ const OF_THE_PROCESS: &[&str] = &[
     "identity.redirect.kubepodsCgroup",
     "identity.startupTaint",
     "identity.strategy",
+    "identity.trustedProxies",
     "limits.connections",
     "limits.longPolls",
     "limits.upstreamRequests",
@@ -43,6 +44,7 @@ const RELOADED: &[&str] = &[
     "limits.idleTimeout",
     "limits.longPollsPerPod",
     "logLevel",
+    "realServer",
 ];
 
 /// True if a change of this key takes effect without a restart.
@@ -146,7 +148,8 @@ mod tests {
     fn complete() -> Vec<AgentConfig> {
         let google = DEFAULT_CONFIG_YAML
             .replace("exchange: sts", "exchange: sts\n  proxy: http://p:1\n  caFile: c")
-            .replace("uid: \"\"", "uid: u");
+            .replace("uid: \"\"", "uid: u")
+            .replace("attributes: {}", "attributes: { team: shop }");
         let instance = "{ id: i, type: t, imageId: a, architecture: x, availabilityZone: z, availabilityZoneId: i, localHostname: h, \
             localIpv4: 10.0.0.1, domain: d }";
         let aws = |more: &str| {
@@ -224,8 +227,7 @@ mod tests {
     #[test]
     fn what_needs_a_restart_is_named_and_the_rest_is_not() {
         assert!(needing(LEAST, LEAST).is_empty());
-        let policy = LEAST.replace("conceal", "conceal, passthroughServiceAccounts: [a/b]")
-            + "logLevel: warn\nlimits: { idleTimeout: 5s }\n";
+        let policy = LEAST.to_owned() + "realServer: [a/b]\nlogLevel: warn\nlimits: { idleTimeout: 5s }\n";
         assert!(needing(LEAST, &policy).is_empty());
         let process = LEAST.replace("n1", "n1, podTokenLifetime: 2h")
             + "admin: \"127.0.0.1:1\"\nthreads: 2\nlogLevel: warn\n";

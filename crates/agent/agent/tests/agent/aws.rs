@@ -35,6 +35,32 @@ fn each_way_gives_a_pod_the_role_that_is_named_for_it_and_no_other() {
     }
 }
 
+/// KIAM's clients ask at the ARN that the pod's annotation holds, often without the listing before it.
+#[test]
+fn a_pods_own_role_is_answered_at_its_arn_and_no_other_is() {
+    let named = World::start("", "");
+    let by_eks = World::start_on("pod-identity", "{ source: instance-role }", "httpTokens: optional", "");
+    let abroad = ABROAD.replace("abroad", "team/associated");
+    for (world, pod, own, other) in [
+        (&named, KIAM, format!("{BASE}team/kiam"), format!("{BASE}kiam")),
+        (&named, KUBE2IAM, ABROAD.to_owned(), format!("{BASE}abroad")),
+        (&named, IRSA, format!("{BASE}irsa"), format!("{BASE}team/kiam")),
+        (&by_eks, ASSOCIATED, format!("{BASE}team/associated"), abroad),
+    ] {
+        for spelling in [own.clone(), own.replace('/', "%2F"), own.replace(':', "%3A")] {
+            // The first answer waits for credentials, the others come from the replay cache too.
+            for _ in 0..3 {
+                let answer = world.get(&pod, &format!("{ROLES}{spelling}"));
+                assert_eq!((answer.status, code(&answer).1.as_str()), (200, ""), "{spelling} {answer:?}");
+            }
+        }
+        let answer = world.get(&pod, &format!("{ROLES}{other}"));
+        assert_eq!(code(&answer), (403, "wrong_role".into()), "{other}");
+        let name = world.get(&pod, &format!("{ROLES}another"));
+        assert_eq!(code(&answer), code(&name));
+    }
+}
+
 #[test]
 fn a_role_is_taken_for_a_pod_by_whomever_the_operator_names() {
     for (credentials, taken_by) in [
@@ -56,7 +82,8 @@ fn a_pod_that_may_have_no_role_is_told_why_at_the_listing() {
     for (pod, expected) in
         [(NONE, (404, "no_role")), (GREEDY, (403, "role_not_permitted")), (TORN, (403, "conflicting_roles"))]
     {
-        for target in [ROLES, ROLES.trim_end_matches('/'), &format!("{ROLES}irsa")] {
+        let by_arn = format!("{ROLES}{BASE}irsa");
+        for target in [ROLES, ROLES.trim_end_matches('/'), &format!("{ROLES}irsa"), &by_arn] {
             let answer = world.get(&pod, target);
             assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "{} {target}", pod.name);
             assert!(answer.header("retry-after").is_empty(), "{answer:?}");

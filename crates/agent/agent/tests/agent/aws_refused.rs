@@ -237,6 +237,23 @@ const BELOW_ROLES: &[Spelling] = &[
     ("kiam%3frole", 400, "bad_path"),
     ("irsa/kiam", 404, "not_found"),
     ("team/kiam", 404, "not_found"),
+    ("arn:aws:iam::123456789012:role/team/kiam", 403, "wrong_role"),
+    ("arn:aws:iam::123456789012:role%2fteam%2fkiam", 403, "wrong_role"),
+    ("arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2Fteam%2Fkiam", 403, "wrong_role"),
+    ("arn:aws:iam::123456789012:role/node", 403, "wrong_role"),
+    ("arn:aws:iam::123456789012:role/team/irsa", 403, "wrong_role"),
+    ("arn:aws:iam::999999999999:role/irsa", 403, "wrong_role"),
+    ("arn:aws-cn:iam::123456789012:role/irsa", 403, "wrong_role"),
+    ("arn:aws:iam::123456789012:role/irsa/../team/kiam", 403, "wrong_role"),
+    ("arn:aws:iam::123456789012:role/irsa%2f..%2fteam%2fkiam", 403, "wrong_role"),
+    ("arn:aws:iam::123456789012:role/../kiam", 403, "wrong_role"),
+    ("arn:aws:iam::123456789012:role%2f..%2fkiam", 400, "bad_path"),
+    ("arn:aws:iam::123456789012:role%252fkiam", 400, "bad_path"),
+    ("arn:aws:iam::123456789012:role/team/kiam;x", 400, "bad_path"),
+    ("arn:aws:iam::123456789012:role", 404, "not_found"),
+    ("arn:aws:iam::123456789012:user/irsa", 404, "not_found"),
+    ("arn:aws:sts::123456789012:assumed-role/irsa/shop.irsa", 404, "not_found"),
+    ("arn:aws:iam::123456789012:role%2f..%2f..%2f..%2f..%2fuser-data", 400, "bad_path"),
     ("..%2fkiam", 400, "bad_path"),
     ("irsa%2f..%2fkiam", 400, "bad_path"),
     ("irsa%2F%2e%2e%2Fkiam", 400, "bad_path"),
@@ -326,7 +343,16 @@ fn lines() -> Vec<(String, u16, &'static str)> {
 
 /// Every spelling of a pod's own role is its own, and without a token nobody's.
 fn its_own_is_its_own(world: &World, good: &str, secret: &str) {
-    for name in ["irsa", "irsa/", "x/../irsa", "%69rsa", "irsa?role=kiam", "/irsa"] {
+    for name in [
+        "irsa",
+        "irsa/",
+        "x/../irsa",
+        "%69rsa",
+        "irsa?role=kiam",
+        "/irsa",
+        "arn:aws:iam::123456789012:role/irsa",
+        "arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2Firsa",
+    ] {
         for roles in
             ["latest/meta-data/iam/security-credentials", "1.0/meta-data/iam/security-credentials-extended"]
         {

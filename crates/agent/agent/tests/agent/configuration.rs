@@ -59,7 +59,7 @@ fn keys_of_the_old_shape_are_refused_with_the_new_key_in_a_sentence() {
         "federate: found",
         "the keys below this key are now directly in the section google",
         "identity.passthrough: found",
-        "this key is now google.passthroughServiceAccounts",
+        "this list is now realServer, at the top of the file",
     ] {
         assert!(complaint.contains(sentence), "{sentence} in {complaint}");
     }
@@ -141,6 +141,27 @@ fn pods_tokens_are_for_the_provider_unless_another_audience_is_named() {
     let gke = "identitynamespace:reef.svc.id.goog:https://container.googleapis.com/v1/projects/reef/locations/l/clusters/c";
     let of_gke = format!("{least}exchange: identitybindingtoken, workloadIdentityProvider: \"{gke}\" }}\n");
     assert_eq!(audience(&of_gke), "reef.svc.id.goog");
+}
+
+#[test]
+fn an_attribute_has_a_name_for_a_path_and_none_of_the_clusters() {
+    let plan = Plan::federate().yaml("127.0.0.1:1".parse().unwrap());
+    let long = "x".repeat(1025);
+    let files = files(&format!(
+        "{plan}  attributes: {{ a/b: c, ..: d, cluster-name: e, n: [1], control: \"a\\nb\", long: {long}, good: f }}\n"
+    ));
+    let complaint = complaint(&run(PROGRAM, &["check", "--config", files.config().to_str().unwrap()]));
+    for expected in [
+        "6 mistake(s)",
+        "google.attributes.a/b: found \"c\", expected an attribute that is a name of letters",
+        "google.attributes...: found \"d\", expected an attribute that is a name of letters",
+        "google.attributes.cluster-name: found \"e\", expected no attribute of this name: its value is in google.cluster.name",
+        "google.attributes.n: found",
+        "google.attributes.control: found \"a\\nb\", expected text of up to 1024 bytes without control characters",
+        "google.attributes.long: found",
+    ] {
+        assert!(complaint.contains(expected), "{expected} in {complaint}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Every pod gets its own credentials, and nobody gets another's.
 
 use crate::support::client::{self, Client, format_get};
+use crate::support::cloud::AUDIENCE;
 use crate::support::seconds;
 use crate::support::world::{
     CART, DIRECT, MALLORY, PAY, PODS, PROJECT, PROJECT_ID, Plan, Pod, STRANGER, TOKEN, World, identity,
@@ -42,6 +43,23 @@ fn each_pod_gets_identity_tokens_of_its_own_account_and_never_anothers() {
     }
     let answer = world.ask(&DIRECT, &path);
     assert_eq!(answer.status_and_refusal_code(), (404, "no_account"), "{answer:?}");
+}
+
+/// The exchange with GKE's own pools was tested against a scripted server only.
+#[test]
+fn gkes_own_pool_gives_each_pod_its_own_tokens_with_and_without_an_account() {
+    let world = World::start(&Plan::gke_pool());
+    for pod in PODS {
+        let token = world.ask(&pod, TOKEN).token();
+        assert_eq!(truth(&world, &pod, &token), (pod.subject(), pod.email.map(str::to_owned)));
+        let principal = world.cloud.read_access_token(&token).unwrap().principal;
+        let federated = format!("serviceAccount:{AUDIENCE}[{}/{}]", pod.namespace, pod.account);
+        assert_eq!(principal, pod.email.is_none().then_some(federated), "{}", pod.name);
+    }
+    let answer = world.ask(&CART, &identity("https://shop.example"));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let claims = world.cloud.identity(&answer.body, "https://shop.example");
+    assert_eq!(claims["email"].as_str(), CART.email);
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::process::{Command, Output};
 use seawall_testkit::objects;
 use serde_json::json;
 
-use crate::support::PROGRAM;
-use crate::support::process::run;
-use crate::support::world::{Files, Plan};
+use crate::support::cloud::{Cloud, GKE_PROVIDER};
+use crate::support::process::{Agent, run};
+use crate::support::world::{DIRECT, Files, Plan, TOKEN};
+use crate::support::{PROGRAM, client};
 
 const KUBECONFIG: &str = "clusters: [{ name: c, cluster: { server: 'https://127.0.0.1:1' } }]\n\
                           users: [{ name: u, user: { token: t } }]\n\
@@ -44,6 +45,38 @@ fn what_import_prints_is_what_check_takes_and_remarks_are_apart() {
         assert_eq!(checked.status.code(), Some(0), "{checked:?}");
         assert!(String::from_utf8(checked.stdout).unwrap().contains(base));
     }
+}
+
+/// The whole way: the DaemonSet's flags, with the emulator for Google, become an agent that serves a pod.
+#[test]
+fn an_agent_with_the_configuration_from_gkes_flags_gives_a_pod_its_token() {
+    let cloud = Cloud::start(&[DIRECT]);
+    let exchange = format!("--token-exchange-endpoint=http://{}/v1/identitybindingtoken", cloud.address());
+    let (pool, cluster) = GKE_PROVIDER.strip_prefix("identitynamespace:").unwrap().split_once(':').unwrap();
+    let (pool, cluster) =
+        (format!("--identity-namespace={pool}"), format!("--identity-provider-id={cluster}"));
+    let own = ["import", "gke-metadata-server", "--project-number=123456789012", "--zone=europe-west1", "--"];
+    let flags = [
+        "/gke-metadata-server",
+        "--logtostderr",
+        &exchange,
+        &pool,
+        &cluster,
+        "--attributes=cluster-name=reef,cluster-location=europe-west1,team=shop",
+    ];
+    let imported = run(PROGRAM, &[&own[..], &flags].concat());
+    assert_eq!(imported.status.code(), Some(0), "{imported:?}");
+    let yaml = String::from_utf8(imported.stdout).unwrap();
+    let files = Files::new(&Plan { pods: vec![DIRECT], ..Plan::gke_pool() }, cloud.address());
+    files.project(&cloud, &DIRECT);
+    // The chart adds these keys.
+    let rest = "listen: [\"127.0.0.1:0\"]\nadmin: \"127.0.0.1:0\"\nidentity: { strategy: static, file: pods.yaml }\n";
+    files.write("agent.yaml", &format!("{yaml}{rest}"));
+    let agent = Agent::start(PROGRAM, &files.config());
+    let token = client::ask(DIRECT.at, agent.first_listener_address(), TOKEN).token();
+    assert_eq!(cloud.read_access_token(&token).unwrap().sub, DIRECT.subject());
+    let team = "/computeMetadata/v1/instance/attributes/team";
+    assert_eq!(client::ask(DIRECT.at, agent.first_listener_address(), team).body, "shop");
 }
 
 /// Of the flags of no tool but what each must be told.
@@ -83,6 +116,7 @@ fn flags_that_cannot_be_translated_print_no_configuration() {
     for (args, code) in [
         (&["import", "kiam", "--region=eu-west-1", "--", "--foo"][..], 1),
         (&["import", "kiam", "--region=eu-west-1"], 2),
+        (&["import", "gke-metadata-server", "--zone=a", "--", "--foo"], 1),
     ] {
         let refused = run(PROGRAM, args);
         assert_eq!(refused.status.code(), Some(code), "{refused:?}");

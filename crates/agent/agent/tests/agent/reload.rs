@@ -57,12 +57,9 @@ impl World {
 }
 
 fn with_passthrough(text: &str, pods: &str) -> String {
-    let others: String = text
-        .lines()
-        .filter(|line| !line.contains("passthroughServiceAccounts:"))
-        .map(|line| format!("{line}\n"))
-        .collect();
-    format!("{others}  passthroughServiceAccounts: [{pods}]\n")
+    let others: String =
+        text.lines().filter(|line| !line.contains("realServer:")).map(|line| format!("{line}\n")).collect();
+    format!("realServer: [{pods}]\n{others}")
 }
 
 #[test]

@@ -275,3 +275,47 @@ fn an_agent_that_has_its_maps_open_keeps_no_capability() {
         }
     }
 }
+
+/// Istio's ambient mode: a proxy of the node connects from the network of each pod that it serves.
+#[test]
+#[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]
+fn a_pod_behind_a_trusted_proxy_is_given_its_own_and_no_other_process_speaks_for_it() {
+    let mut node = Node::start(&["cart", "search", "ztunnel", "evil"]);
+    node.trust_proxy("ztunnel");
+    let agent = node.agent(FIRST);
+    let port = agent.first_listener_address().port();
+    let (mut cart, mut search) = (node.pod("cart", "cart"), node.pod("search", "search"));
+    let (mut proxy, mut evil) = (node.pod("ztunnel", "ztunnel"), node.pod("evil", "evil"));
+    for pod in [&mut cart, &mut search, &mut proxy, &mut evil] {
+        wait_until_true("the API server's word", || pod.fetch(EMAIL).starts_with("200 "));
+        node.check(pod, "169.254.169.254");
+    }
+    for pod in [&cart, &search] {
+        let mut inside = node.process_in_network_of(&proxy, pod);
+        for _ in 0..3 {
+            // The proxy dials what the pod's programs dialled: an address of the metadata server, or the agent to which the
+            // programs have led the connection already.
+            for (address, port) in [("169.254.169.254", 80), (ADDRESS, port)] {
+                let answer = inside.ask(&format!("fetch {address} {port} {TOKEN}"));
+                node.check_answer(&answer, &pod.account);
+            }
+        }
+        let refused = node.process_in_network_of(&evil, pod).ask(&format!("fetch {METADATA} 80 {TOKEN}"));
+        assert!(refused.starts_with("503 ") && refused.contains("no_connection_record"), "{refused}");
+    }
+    // The pod's own connections need no proof that the view of pods is current, as before.
+    node.check(&mut cart, "169.254.169.254");
+    assert_eq!(metric(&agent, "seawall_redirect_connections_without_record_total"), 2.0);
+}
+
+/// Without the list, the records of a proxy speak for nobody.
+#[test]
+#[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]
+fn a_proxy_that_is_not_in_the_list_speaks_for_nobody() {
+    let mut node = Node::start(&["cart", "ztunnel"]);
+    let _agent = node.agent(FIRST);
+    let (mut cart, proxy) = (node.pod("cart", "cart"), node.pod("ztunnel", "ztunnel"));
+    wait_until_true("the API server's word", || cart.fetch(EMAIL).starts_with("200 "));
+    let refused = node.process_in_network_of(&proxy, &cart).ask(&format!("fetch {METADATA} 80 {TOKEN}"));
+    assert!(refused.starts_with("503 ") && refused.contains("no_connection_record"), "{refused}");
+}

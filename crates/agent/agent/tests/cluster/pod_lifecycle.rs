@@ -216,13 +216,9 @@ fn the_nodes_own_network_and_an_ambiguous_address_are_refused() {
 
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
-fn the_passthrough_list_sees_the_nodes_own_metadata_and_nobody_else_does() {
-    let mut world = World::start_with(
-        &["node-manager", "cart"],
-        "",
-        "  passthroughServiceAccounts: [reef/node-manager]\n",
-        &json!([]),
-    );
+fn pods_in_real_server_see_the_nodes_own_metadata_and_nobody_else_does() {
+    let mut world =
+        World::start_with(&["node-manager", "cart"], "realServer: [reef/node-manager]\n", "", &json!([]));
     let (manager, cart) = (world.pod("manager-0", "node-manager"), world.pod("cart-0", "cart"));
     wait_until_true("the manager is known", || manager.ask(TOKEN).status == 200);
     let token = world.cloud.read(&manager.ask(TOKEN).token());

@@ -32,9 +32,9 @@ impl World {
     /// Who sees the node's own metadata.
     fn let_through(&self, accounts: &str) {
         self.reload(|text| {
-            let others = text.lines().filter(|line| !line.contains("passthroughServiceAccounts:"));
+            let others = text.lines().filter(|line| !line.contains("realServer:"));
             let others: String = others.map(|line| format!("{line}\n")).collect();
-            format!("{others}  passthroughServiceAccounts: [{accounts}]\n")
+            format!("realServer: [{accounts}]\n{others}")
         });
     }
 }

@@ -11,7 +11,7 @@ use seawall_core::{Clock, Secret, ServiceAccount};
 use serde_json::Value;
 
 use super::credential::{AwsCredential, AwsCredentialParts};
-use super::node_signing_keys::SigningKeys;
+use super::node_signing_keys::AwsAccessKeys;
 use super::principal::{KeySignedRole, TokenRole};
 use super::refusal::{AwsCallAuth, AwsCallError, error_from_response};
 use super::response_parser;
@@ -109,7 +109,7 @@ impl AwsApiClient<'_> {
         self,
         place: ServiceEndpoint<'_>,
         role: &KeySignedRole,
-        keys: &SigningKeys,
+        keys: &AwsAccessKeys,
         length: Duration,
     ) -> Result<AssumedSession, AwsCallError> {
         const ACTION: &str = "AssumeRole";
@@ -131,7 +131,7 @@ impl AwsApiClient<'_> {
         self,
         place: ServiceEndpoint<'_>,
         shown: EksAuthRequest<'_>,
-        keys: &SigningKeys,
+        keys: &AwsAccessKeys,
     ) -> Result<AssumedSession, AwsCallError> {
         const ACTION: &str = "AssumeRoleForPodIdentity";
         let url = format!("{}/clusters/{}/assume-role-for-pod-identity", place.url, shown.cluster.as_str());

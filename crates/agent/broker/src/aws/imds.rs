@@ -14,7 +14,7 @@ use seawall_core::name_syntax::is_loopback_host;
 use serde::Deserialize;
 
 use super::config_error::AwsConfigError;
-use super::node_signing_keys::SigningKeys;
+use super::node_signing_keys::AwsAccessKeys;
 use super::validated_names::is_role_name;
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{HttpsClient, parse_date_header};
@@ -38,7 +38,7 @@ fn is_metadata_url(url: &str) -> bool {
 }
 
 pub(super) struct InstanceKeys {
-    pub(super) keys: SigningKeys,
+    pub(super) keys: AwsAccessKeys,
     pub(super) expires: SystemTime,
     /// The metadata service's time, if the response states it.
     pub(super) server_time: Option<SystemTime>,
@@ -122,7 +122,7 @@ fn read(document: &Secret<Vec<u8>>, date: Option<SystemTime>) -> Result<Instance
         return Err(nonsense(&"the instance's role has no keys at the moment"));
     };
     let keys =
-        SigningKeys { access_key_id: id.into(), secret_access_key: secret, session_token: Some(token) };
+        AwsAccessKeys { access_key_id: id.into(), secret_access_key: secret, session_token: Some(token) };
     Ok(InstanceKeys { keys, expires: end.into(), server_time: date })
 }
 

@@ -47,7 +47,7 @@ use refusal::AwsCallError;
 pub use config_error::AwsConfigError;
 pub use credential::{AwsCredential, AwsCredentialError, AwsCredentialParts};
 pub use endpoint::{StsEndpointKind, partition};
-pub use node_signing_keys::{NodeKeySource, SigningKeys};
+pub use node_signing_keys::{AwsAccessKeys, NodeKeySource};
 pub use principal::{AssumeMethod, AwsPrincipal, KeySignedRole, RoleAccess, TokenRole};
 pub use refresh_policy::{BROKER_SETTINGS, LIFETIME_FLOOR};
 pub use validated_names::{
@@ -141,7 +141,7 @@ impl AwsExchange {
                     return Ok(self.session(access, proof, access.session_duration.get()).await?);
                 };
                 let first = self.session(access, proof, CHAINED).await?;
-                Ok(self.for_keys(access, role, &SigningKeys::from_credential(&first.credential)).await?)
+                Ok(self.for_keys(access, role, &AwsAccessKeys::from_credential(&first.credential)).await?)
             }
             AssumeMethod::NodeKeys { base, role } => {
                 self.with_node_keys(access, base.as_ref(), SignedCall::Role(role)).await
@@ -176,7 +176,7 @@ impl AwsExchange {
     async fn signed(
         &self,
         access: &RoleAccess,
-        keys: &SigningKeys,
+        keys: &AwsAccessKeys,
         ask: SignedCall<'_>,
     ) -> Result<IssuedCredential<AwsCredential>, AwsCallError> {
         match ask {
@@ -220,7 +220,7 @@ impl AwsExchange {
         &self,
         access: &RoleAccess,
         role: &KeySignedRole,
-        keys: &SigningKeys,
+        keys: &AwsAccessKeys,
     ) -> Result<IssuedCredential<AwsCredential>, AwsCallError> {
         let wanted = access.session_duration.get();
         let wanted = if keys.are_session_keys() { wanted.min(CHAINED) } else { wanted };
@@ -250,7 +250,7 @@ impl AwsExchange {
         &self,
         access: &RoleAccess,
         base: Option<&KeySignedRole>,
-    ) -> Result<Arc<SigningKeys>, ExchangeError> {
+    ) -> Result<Arc<AwsAccessKeys>, ExchangeError> {
         let keys = match base {
             Some(base) => self.base_keys(access, base).await,
             None => self.own_keys().await,
@@ -262,7 +262,7 @@ impl AwsExchange {
         &self,
         access: &RoleAccess,
         base: &KeySignedRole,
-    ) -> Result<Arc<SigningKeys>, ExchangeError> {
+    ) -> Result<Arc<AwsAccessKeys>, ExchangeError> {
         let fetch = async {
             let own = self.own_keys().await?;
             let (url, region) = self.sts(access);
@@ -275,16 +275,16 @@ impl AwsExchange {
                 result => result.map_err(ExchangeError::from),
             };
             let session = session.map_err(|error| ExchangeError { step: OF_THE_BASE, ..error })?;
-            Ok((SigningKeys::from_credential(&session.credential), session.lifetime))
+            Ok((AwsAccessKeys::from_credential(&session.credential), session.lifetime))
         };
         self.signing_key_cache.get_or_fetch(&base_role_key_owner(access, base), &self.clock, fetch).await
     }
 
-    async fn own_keys(&self) -> Result<Arc<SigningKeys>, ExchangeError> {
+    async fn own_keys(&self) -> Result<Arc<AwsAccessKeys>, ExchangeError> {
         self.own.keys(&self.signing_key_cache, &self.clock).await
     }
 
-    async fn forget(&self, access: &RoleAccess, base: Option<&KeySignedRole>, refused: &SigningKeys) {
+    async fn forget(&self, access: &RoleAccess, base: Option<&KeySignedRole>, refused: &AwsAccessKeys) {
         let whose = base.map_or(KeyOwner::Instance, |base| base_role_key_owner(access, base));
         self.signing_key_cache.forget_rejected(&whose, refused).await;
     }
@@ -314,7 +314,7 @@ enum SignedCall<'a> {
 #[derive(Clone, Copy)]
 enum RoleProof<'a> {
     Token(&'a TokenRole, &'a Secret<String>),
-    Keys(&'a KeySignedRole, &'a SigningKeys),
+    Keys(&'a KeySignedRole, &'a AwsAccessKeys),
 }
 
 impl<'a> RoleProof<'a> {

@@ -9,14 +9,14 @@ use super::assume_role::lifetime_until;
 use super::config_error::AwsConfigError;
 use super::imds::ImdsClient;
 use super::node_key_cache::{KeyOwner, NodeKeyCache};
-use super::node_signing_keys::{self, NodeKeySource, SigningKeys};
+use super::node_signing_keys::{self, AwsAccessKeys, NodeKeySource};
 use crate::failure::{ExchangeError, ExchangeFault};
 
 /// The configured source of the node's keys. The source `Instance` contains the client for the metadata service.
 #[derive(Debug)]
 pub(super) enum NodeKeyProvider {
     Unset,
-    Static(Arc<SigningKeys>),
+    Static(Arc<AwsAccessKeys>),
     File { path: PathBuf, profile: String },
     Instance(Box<ImdsClient>),
 }
@@ -37,7 +37,7 @@ impl NodeKeyProvider {
         &self,
         shelf: &NodeKeyCache,
         clock: &Clock,
-    ) -> Result<Arc<SigningKeys>, ExchangeError> {
+    ) -> Result<Arc<AwsAccessKeys>, ExchangeError> {
         match self {
             Self::Unset => {
                 let detail = "no signing keys are configured";

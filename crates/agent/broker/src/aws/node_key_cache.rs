@@ -11,7 +11,7 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 
 use super::endpoint::StsEndpointKind;
-use super::node_signing_keys::SigningKeys;
+use super::node_signing_keys::AwsAccessKeys;
 use super::principal::KeySignedRole;
 use super::validated_names::Region;
 use crate::failure::ExchangeError;
@@ -33,7 +33,7 @@ pub(super) enum KeyOwner {
 
 #[derive(Debug)]
 struct CachedKeys {
-    keys: Arc<SigningKeys>,
+    keys: Arc<AwsAccessKeys>,
     until: Moment,
 }
 
@@ -51,9 +51,9 @@ impl NodeKeyCache {
         whose: &KeyOwner,
         clock: &Clock,
         fetch: F,
-    ) -> Result<Arc<SigningKeys>, ExchangeError>
+    ) -> Result<Arc<AwsAccessKeys>, ExchangeError>
     where
-        F: Future<Output = Result<(SigningKeys, Duration), ExchangeError>>,
+        F: Future<Output = Result<(AwsAccessKeys, Duration), ExchangeError>>,
     {
         let place = self.place(whose);
         let mut held = place.lock().await;
@@ -69,7 +69,7 @@ impl NodeKeyCache {
 
     /// Drops rejected keys, so that the next request fetches new keys. If another request has already replaced the keys, the new
     /// keys stay in the cache.
-    pub(super) async fn forget_rejected(&self, whose: &KeyOwner, refused: &SigningKeys) {
+    pub(super) async fn forget_rejected(&self, whose: &KeyOwner, refused: &AwsAccessKeys) {
         let place = self.place(whose);
         place.lock().await.take_if(|held| held.keys.access_key_id == refused.access_key_id);
     }

@@ -11,7 +11,7 @@ use crate::failure::{ExchangeError, ExchangeFault};
 
 /// A key pair that signs calls.
 #[derive(Debug)]
-pub struct SigningKeys {
+pub struct AwsAccessKeys {
     /// The key id. It begins with `AKIA` for a user, and with `ASIA` for a session.
     pub access_key_id: Box<str>,
     /// The secret key that signs requests.
@@ -20,7 +20,7 @@ pub struct SigningKeys {
     pub session_token: Option<Secret<String>>,
 }
 
-impl SigningKeys {
+impl AwsAccessKeys {
     /// True if the keys belong to a role's session. If the agent assumes a role with a session's keys, AWS limits the new session
     /// to one hour.
     pub(super) fn are_session_keys(&self) -> bool {
@@ -40,7 +40,7 @@ impl SigningKeys {
 #[derive(Clone, Debug)]
 pub enum NodeKeySource {
     /// Keys that the caller already has. Only tests use this source.
-    Static(Arc<SigningKeys>),
+    Static(Arc<AwsAccessKeys>),
     /// An AWS credentials file (`~/.aws/credentials`).
     /// The agent reads the file again for each call, so a tool that renews the file need not notify the agent.
     File {
@@ -79,7 +79,7 @@ const LARGEST: usize = 64 * 1024;
 const STEP: &str = "node's keys";
 
 /// Reads a profile from a credentials file.
-pub(super) fn read_profile(path: &Path, profile: &str) -> Result<SigningKeys, ExchangeError> {
+pub(super) fn read_profile(path: &Path, profile: &str) -> Result<AwsAccessKeys, ExchangeError> {
     let failed = |what: &dyn std::fmt::Display| {
         ExchangeError::new(ExchangeFault::ExchangeRejected, STEP, format_args!("{}: {what}", path.display()))
     };
@@ -90,7 +90,7 @@ pub(super) fn read_profile(path: &Path, profile: &str) -> Result<SigningKeys, Ex
 
 /// Parses AWS's file format: sections in brackets, `name = value`, and comments with `#` or `;`
 /// (docs.aws.amazon.com/sdkref/latest/guide/file-format.html).
-fn parse(text: &str, profile: &str) -> Option<SigningKeys> {
+fn parse(text: &str, profile: &str) -> Option<AwsAccessKeys> {
     let (mut id, mut secret, mut token) = (None, None, None);
     let mut is_ours = false;
     for line in text.lines().map(str::trim) {
@@ -110,7 +110,7 @@ fn parse(text: &str, profile: &str) -> Option<SigningKeys> {
         }
     }
     let secret_of = |text: &str| Secret::new(text.to_owned());
-    Some(SigningKeys {
+    Some(AwsAccessKeys {
         access_key_id: id?.into(),
         secret_access_key: secret_of(secret?),
         session_token: token.map(secret_of),

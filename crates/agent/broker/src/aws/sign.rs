@@ -11,7 +11,7 @@ use http_body_util::Full;
 use tracing::Dispatch;
 use tracing::dispatcher::with_default;
 
-use super::node_signing_keys::SigningKeys;
+use super::node_signing_keys::AwsAccessKeys;
 use crate::failure::{ExchangeError, ExchangeFault};
 
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub(super) fn sign_request(
     step: &'static str,
     mut request: Request<Full<Bytes>>,
     body: &[u8],
-    keys: &SigningKeys,
+    keys: &AwsAccessKeys,
     scope: SigningScope<'_>,
     now: SystemTime,
 ) -> Result<Request<Full<Bytes>>, ExchangeError> {
@@ -49,7 +49,7 @@ impl From<SigningError> for Unsignable {
 fn apply(
     request: &mut Request<Full<Bytes>>,
     body: &[u8],
-    keys: &SigningKeys,
+    keys: &AwsAccessKeys,
     scope: SigningScope<'_>,
     now: SystemTime,
 ) -> Result<(), Unsignable> {

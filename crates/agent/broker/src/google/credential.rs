@@ -8,7 +8,7 @@ use seawall_core::name_syntax::needs_no_escape;
 /// The text consists of visible ASCII characters except `"` and `\`. So responses can contain it in JSON and in headers without
 /// escapes.
 #[derive(Debug)]
-pub struct GoogleCredential(Secret<String>);
+pub struct GoogleTokenText(Secret<String>);
 
 /// The error for a token that is empty, too long, or contains invalid characters.
 /// RFC 6750 section 2.1 allows fewer characters than this check.
@@ -20,7 +20,7 @@ pub struct GoogleCredentialError;
 /// be 16 KiB.
 const LONGEST: usize = 16 * 1024;
 
-impl GoogleCredential {
+impl GoogleTokenText {
     /// Checks a token.
     ///
     /// # Errors
@@ -44,15 +44,15 @@ mod tests {
 
     #[test]
     fn only_text_that_needs_no_escape_is_a_credential() {
-        assert!(GoogleCredential::new(Secret::new("ya29.a-b_c~d+/=".into())).is_ok());
+        assert!(GoogleTokenText::new(Secret::new("ya29.a-b_c~d+/=".into())).is_ok());
         for odd in ["", "a b", "a\"b", "a\\b", "a\nb", "é", &"x".repeat(LONGEST + 1)] {
-            assert!(GoogleCredential::new(Secret::new(odd.into())).is_err(), "{odd:.8}");
+            assert!(GoogleTokenText::new(Secret::new(odd.into())).is_err(), "{odd:.8}");
         }
     }
 
     #[test]
     fn debug_shows_nothing() {
-        let credential = GoogleCredential::new(Secret::new("ya29.secret".into())).unwrap();
+        let credential = GoogleTokenText::new(Secret::new("ya29.secret".into())).unwrap();
         assert!(!format!("{credential:?}").contains("ya29"));
     }
 }

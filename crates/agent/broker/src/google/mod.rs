@@ -26,7 +26,7 @@ use crate::https::{self, HttpsClient};
 use crate::upstream_bodies::encode_form;
 
 pub use crate::https::UpstreamConfigError;
-pub use credential::{GoogleCredential, GoogleCredentialError};
+pub use credential::{GoogleCredentialError, GoogleTokenText};
 pub use credential_request::{CredentialRequest, CredentialRequestRef};
 pub use principal::GooglePrincipal;
 pub use refresh_policy::{BROKER_SETTINGS, LIFETIME_FLOOR};
@@ -111,7 +111,7 @@ impl GoogleExchange {
         &self,
         principal: &GooglePrincipal,
         subject: &dyn SubjectTokens,
-    ) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
+    ) -> Result<IssuedCredential<GoogleTokenText>, ExchangeError> {
         let kubernetes = subject.subject_token(&self.config.token_audience).await?;
         match (&principal.account, &principal.requested_credential) {
             (None, CredentialRequest::AccessToken { scopes }) => {
@@ -161,7 +161,7 @@ impl GoogleExchange {
         federated: &Secret<String>,
         account: &str,
         want: &CredentialRequest,
-    ) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
+    ) -> Result<IssuedCredential<GoogleTokenText>, ExchangeError> {
         let (step, body) = match want {
             CredentialRequest::AccessToken { scopes } => {
                 let scopes: Vec<&str> = scopes.split(' ').collect();
@@ -216,25 +216,25 @@ fn issued(
     step: &'static str,
     token: Secret<String>,
     lifetime: Duration,
-) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
+) -> Result<IssuedCredential<GoogleTokenText>, ExchangeError> {
     let nonsense = |what: String| ExchangeError::new(ExchangeFault::Unavailable, step, what);
     if !PLAUSIBLE.contains(&lifetime.as_secs()) {
         return Err(nonsense(format!("answered with an implausible lifetime of {} s", lifetime.as_secs())));
     }
-    let credential = GoogleCredential::new(token).map_err(|error| nonsense(error.to_string()))?;
+    let credential = GoogleTokenText::new(token).map_err(|error| nonsense(error.to_string()))?;
     Ok(IssuedCredential::new(credential, lifetime))
 }
 
 impl TokenExchange for GoogleExchange {
     const CLOUD: &'static str = "google";
     type Principal = GooglePrincipal;
-    type Credential = GoogleCredential;
+    type Credential = GoogleTokenText;
 
     fn issue<'a>(
         &'a self,
         principal: &'a GooglePrincipal,
         subject: &'a dyn SubjectTokens,
-    ) -> ExchangeFuture<'a, GoogleCredential> {
+    ) -> ExchangeFuture<'a, GoogleTokenText> {
         Box::pin(self.chain(principal, subject))
     }
 }

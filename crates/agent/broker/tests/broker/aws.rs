@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use seawall_broker::aws::{
-    AssumeMethod, AwsConfigError, AwsCredential, AwsExchange, AwsExchangeConfig, AwsPodClientInput,
-    BROKER_SETTINGS, KeySignedRole, LIFETIME_FLOOR, NodeKeySource, POD_IDENTITY_AUDIENCE, RoleAccess,
-    SessionDuration, SessionName, SessionTag, SessionTags, SigningKeys, TokenRole,
+    AssumeMethod, AwsAccessKeys, AwsConfigError, AwsCredential, AwsExchange, AwsExchangeConfig,
+    AwsPodClientInput, BROKER_SETTINGS, KeySignedRole, LIFETIME_FLOOR, NodeKeySource, POD_IDENTITY_AUDIENCE,
+    RoleAccess, SessionDuration, SessionName, SessionTag, SessionTags, TokenRole,
 };
 use seawall_broker::{
     ExchangeError, ExchangeFault, IssuedCredential, LeaseError, Principal as _, TokenExchange,
@@ -25,7 +25,7 @@ use crate::aws_world::{
 const SUBJECT: &str = "system:serviceaccount:shop:cart";
 
 fn given(id: &str, secret: &str) -> Option<NodeKeySource> {
-    Some(NodeKeySource::Static(Arc::new(SigningKeys {
+    Some(NodeKeySource::Static(Arc::new(AwsAccessKeys {
         access_key_id: id.into(),
         secret_access_key: Secret::new(secret.into()),
         session_token: None,

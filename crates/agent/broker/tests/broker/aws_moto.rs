@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use seawall_broker::TokenExchange as _;
 use seawall_broker::aws::{
-    AssumeMethod, AwsExchange, AwsExchangeConfig, KeySignedRole, NodeKeySource, RoleAccess, SessionDuration,
-    SessionName, SessionTag, SessionTags, SigningKeys, TokenRole,
+    AssumeMethod, AwsAccessKeys, AwsExchange, AwsExchangeConfig, KeySignedRole, NodeKeySource, RoleAccess,
+    SessionDuration, SessionName, SessionTag, SessionTags, TokenRole,
 };
 use seawall_core::{Clock, Secret};
 use seawall_testkit::installed_test_parts::cached_test_part_path;
@@ -38,7 +38,7 @@ impl Moto {
     }
 
     fn exchange(&self) -> AwsExchange {
-        let keys = SigningKeys {
+        let keys = AwsAccessKeys {
             access_key_id: USER_KEY.into(),
             secret_access_key: Secret::new(USER_SECRET.into()),
             session_token: None,

@@ -373,7 +373,7 @@ fn inventions_are_bounded_in_memory_and_calls() {
         assert!(world.broker.principals().len() <= settings.principals_per_pod);
         let bound = settings.miss_burst_per_pod + 60 * settings.misses_per_second_per_pod;
         assert!(world.cloud.count() <= bound as usize, "{} calls", world.cloud.count());
-        assert!(world.broker.counters().rate_limited_total() > 0);
+        assert!(world.broker.counters().refused_by_pod_limit_total() > 0);
         let before = world.cloud.count();
         world.pass(24 * HOUR).await;
         let renewals = world.cloud.count() - before;

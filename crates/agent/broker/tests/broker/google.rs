@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use seawall_broker::google::{
-    CredentialRequest, GoogleCredential, GoogleExchange, GoogleExchangeApi, GoogleExchangeConfig,
-    GooglePrincipal,
+    CredentialRequest, GoogleExchange, GoogleExchangeApi, GoogleExchangeConfig, GooglePrincipal,
+    GoogleTokenText,
 };
 use seawall_broker::{ExchangeError, ExchangeFault, IssuedCredential, TokenExchange};
 use seawall_core::pod::{SubjectFuture, SubjectTokenError, SubjectTokens};
@@ -147,7 +147,7 @@ fn config(url: &str) -> GoogleExchangeConfig {
 async fn ask(
     principal: GooglePrincipal,
     script: &[String],
-) -> (Result<IssuedCredential<GoogleCredential>, ExchangeError>, Vec<Asked>) {
+) -> (Result<IssuedCredential<GoogleTokenText>, ExchangeError>, Vec<Asked>) {
     let server = Scripted::serve(script.to_vec()).await;
     let (google, _hand) = exchange(&server.url);
     let issued = google.issue(&principal, &Subject(SUBJECT)).await;
@@ -158,12 +158,12 @@ async fn ask(
 async fn iam(
     want: CredentialRequest,
     reply: String,
-) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
+) -> Result<IssuedCredential<GoogleTokenText>, ExchangeError> {
     ask(principal(Some(ACCOUNT), want), &[ok(FEDERATED), reply]).await.0
 }
 
 /// Returns the result of a call whose STS response is given.
-async fn sts(reply: String) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
+async fn sts(reply: String) -> Result<IssuedCredential<GoogleTokenText>, ExchangeError> {
     ask(principal(None, access()), &[reply]).await.0
 }
 

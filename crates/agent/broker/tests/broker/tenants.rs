@@ -168,7 +168,7 @@ fn a_pod_with_too_many_queued_is_told_so_at_once_and_served_later() {
         world.pass(SECOND / 10).await;
         let told = asked.into_iter().filter(JoinHandle::is_finished).count();
         assert_eq!(told, 100 - settings.queued_calls_per_pod);
-        assert!(world.broker.counters().rate_limited_total() >= told as u64);
+        assert!(world.broker.counters().refused_by_pod_limit_total() >= told as u64);
         world.cloud.turns(Mood::Issues);
         world.pass(10 * SECOND).await;
         let later = storm.invent(&world);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use seawall_broker::google::{
-    CredentialRequestRef, GoogleCredential, GooglePodCredentialsSpec, GooglePrincipal,
+    CredentialRequestRef, GooglePodCredentialsSpec, GooglePrincipal, GoogleTokenText,
 };
 use seawall_broker::{
     Broker, BrokerSettings, ExchangeError, ExchangeFault, ExchangeFuture, IssuedCredential, LeaseError,
@@ -32,7 +32,7 @@ pub(crate) const SECRET: &str = "c2VjcmV0";
 /// A pod's client for the credentials of [`Cloud`].
 pub(crate) type Holder = seawall_broker::PodLeaseClient<Cloud>;
 
-pub(crate) type Answer = Result<Arc<Lease<GoogleCredential>>, LeaseError>;
+pub(crate) type Answer = Result<Arc<Lease<GoogleTokenText>>, LeaseError>;
 
 pub(crate) struct World {
     pub(crate) broker: Broker<Cloud>,
@@ -238,7 +238,7 @@ impl Cloud {
         &self,
         principal: &GooglePrincipal,
         subject: &dyn SubjectTokens,
-    ) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
+    ) -> Result<IssuedCredential<GoogleTokenText>, ExchangeError> {
         subject.subject_token("aud").await?;
         let mood = self.mood_of(principal);
         let latency = *self.latency.lock().unwrap();
@@ -246,7 +246,7 @@ impl Cloud {
         match mood {
             Mood::Issues => {
                 let text = format!("{SECRET}-{}", self.count());
-                let credential = GoogleCredential::new(Secret::new(text)).unwrap();
+                let credential = GoogleTokenText::new(Secret::new(text)).unwrap();
                 Ok(IssuedCredential::new(credential, *self.lifetime.lock().unwrap()))
             }
             Mood::Fails(fault) => Err(ExchangeError::new(fault, "fake", "HTTP 418 TEAPOT")),
@@ -267,13 +267,13 @@ impl Drop for InAir<'_> {
 impl TokenExchange for Cloud {
     const CLOUD: &'static str = "google";
     type Principal = GooglePrincipal;
-    type Credential = GoogleCredential;
+    type Credential = GoogleTokenText;
 
     fn issue<'a>(
         &'a self,
         principal: &'a GooglePrincipal,
         subject: &'a dyn SubjectTokens,
-    ) -> ExchangeFuture<'a, GoogleCredential> {
+    ) -> ExchangeFuture<'a, GoogleTokenText> {
         Box::pin(async move {
             self.in_air.fetch_add(1, Ordering::Relaxed);
             let _in_air = InAir(&self.in_air);

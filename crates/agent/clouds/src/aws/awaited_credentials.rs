@@ -78,12 +78,14 @@ async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<Aws
     }
 }
 
-/// Returns the role that the pod is allowed to have now. Returns `None` while the entitlement is pending or the cloud is
-/// disabled.
+/// Returns the role that the pod is allowed to have now. Returns `None` while the entitlement is pending, and for
+/// pods without an entitlement at AWS.
 fn own(pod: &PodEntry) -> Result<Option<PodRole>, Refusal> {
     match pod.entitlements().aws() {
         EntitlementState::Decided(entitlement) => entitlement.role().cloned().map(Some),
-        EntitlementState::Pending | EntitlementState::CloudDisabled => Ok(None),
+        EntitlementState::Pending | EntitlementState::RealServer | EntitlementState::CloudDisabled => {
+            Ok(None)
+        }
     }
 }
 

@@ -20,8 +20,10 @@ use seawall_protocols::aws::{
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
+use crate::real_server;
 use crate::reloadable_keys::ReloadableKeys;
 
+use super::passthrough::{CallRate, PassthroughLimits};
 use super::policy::namespace::{AllowedRolesFormat, Kube2iamFlags};
 use super::policy::role_arn::{BaseRoleArn, NamedRole};
 use super::policy::session::PodTag;
@@ -82,6 +84,8 @@ pub(super) struct ImdsConfig {
     pub(super) token_key_file: Option<PathBuf>,
     /// Regular expressions for the paths that the agent forwards to the real service.
     pub(super) passthrough_paths: Vec<String>,
+    /// The rates at which pods may read these paths.
+    pub(super) passthrough_limits: PassthroughLimits,
     /// The URL of the real service. The agent sends passthrough requests to this URL, and gets the node's own credentials from
     /// it.
     pub(super) upstream_url: String,
@@ -112,6 +116,7 @@ pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
         "defaultRoles.",
         "imds.httpTokens",
         "imds.maxTokenLifetime",
+        "imds.passthroughLimits.",
         "imds.passthroughPaths",
         "imds.upstreamUrl",
         "instance.",
@@ -131,9 +136,6 @@ pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
     ],
     keys_needing_restart: &["imds.tokenKeyFile"],
 };
-
-/// The URL of the real metadata service.
-const REAL: &str = "http://169.254.169.254";
 
 const ROLE: &str = "a role ARN, or a role name below aws.baseRoleArn";
 
@@ -178,6 +180,11 @@ impl AwsConfig {
             ..
         } = &self.role_policy;
         by_pod.is_some() || by_association.is_some() || !defaults.is_empty()
+    }
+
+    /// Returns the URL of the real metadata service.
+    pub(crate) fn upstream_url(&self) -> &str {
+        &self.imds.upstream_url
     }
 
     fn asks_the_real_service(&self) -> bool {
@@ -463,11 +470,28 @@ fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
             .iter()
             .filter_map(|item| item.text(expression, pattern))
             .collect(),
+        passthrough_limits: passthrough_limits(&table.node_of_key("passthroughLimits").as_table()),
         upstream_url: table
             .node_of_key("upstreamUrl")
             .text("an http URL without a path, such as http://169.254.169.254", values::parse_plain_http_url)
-            .unwrap_or_else(|| REAL.to_owned()),
+            .unwrap_or_else(|| real_server::DEFAULT_URL.to_owned()),
     }
+}
+
+/// The largest rate and burst that the configuration accepts, in calls. It is far above what the real service answers.
+const MAX_CALLS: u64 = 100_000;
+
+fn passthrough_limits(table: &DocumentTable<'_>) -> PassthroughLimits {
+    let read = |key: &'static str, default: u32| {
+        let number = table.node_of_key(key).number(1..=MAX_CALLS);
+        number.and_then(|number| number.try_into().ok()).unwrap_or(default)
+    };
+    let PassthroughLimits { pod, node } = PassthroughLimits::default();
+    let rate = |key: &'static str, burst_key: &'static str, default: CallRate| CallRate {
+        per_second: read(key, default.per_second),
+        burst: read(burst_key, default.burst),
+    };
+    PassthroughLimits { pod: rate("podRate", "podBurst", pod), node: rate("nodeRate", "nodeBurst", node) }
 }
 
 const HTTP_TOKENS: [(TokenRequirement, &str); 2] =
@@ -520,6 +544,12 @@ impl Serialize for AwsConfig {
                 "maxTokenLifetime": format!("{}s", imds.max_token_lifetime.as_secs()),
                 "tokenKeyFile": imds.token_key_file,
                 "passthroughPaths": imds.passthrough_paths,
+                "passthroughLimits": {
+                    "podRate": imds.passthrough_limits.pod.per_second,
+                    "podBurst": imds.passthrough_limits.pod.burst,
+                    "nodeRate": imds.passthrough_limits.node.per_second,
+                    "nodeBurst": imds.passthrough_limits.node.burst,
+                },
                 "upstreamUrl": imds.upstream_url,
             },
             "containers": { "audience": containers.audience },

@@ -11,10 +11,12 @@ use seawall_core::{Clock, Lease, Moment};
 use seawall_http::path::PathCharset;
 use seawall_http::{Refusal, RequestHead, ResponseContext};
 use seawall_protocols::aws::containers::{self as endpoint, is_endpoint_path};
-use seawall_protocols::aws::{ContainerCredentialsEndpoint, CredentialsDocument, PATH_CHARSET, UnixTime};
+use seawall_protocols::aws::{
+    ContainerCredentialsEndpoint, CredentialsDocument, REQUEST_PATH_CHARSET, UnixTime,
+};
 use seawall_server::handler::{MetadataDialect, RequestContext};
 use seawall_server::repeated_request_cache::ReplayableQuery;
-use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
+use seawall_server::response::{CompletedDeferredResponse, DeferredResponse, WriteContext, WriteOutcome};
 use seawall_server::route;
 use seawall_server::route::MetadataRoute;
 
@@ -50,7 +52,7 @@ impl MetadataDialect<PodEntry> for ContainerCredentialsDialect {
     }
 
     fn path_charset(&self) -> &'static PathCharset {
-        &PATH_CHARSET
+        &REQUEST_PATH_CHARSET
     }
 
     fn serves_path(&self, path: &str) -> bool {
@@ -97,6 +99,14 @@ fn probed(frame: &ResponseContext<'_>, out: &mut Vec<u8>) -> PodHandlerOutcome {
     PodHandlerOutcome::Answered { route: &route::PROBE, status: 200 }
 }
 
+/// The refusal for a pod in `realServer`. The real metadata server has no endpoint of this kind.
+const REAL_SERVER: Refusal = Refusal::new(
+    403,
+    "real_server",
+    "This pod's ServiceAccount is in realServer, so it has the node's credentials, which the metadata service at 169.254.169.254 \
+     serves. This endpoint has none for it.",
+);
+
 impl ContainerCredentialsDialect {
     pub(super) fn new(endpoint: ContainerCredentialsEndpoint, audience: Arc<str>, clock: Clock) -> Self {
         Self { endpoint, audience, clock }
@@ -115,6 +125,7 @@ impl ContainerCredentialsDialect {
         match pod.entitlements().aws() {
             EntitlementState::Decided(own) => Ok(self.lend(pod, own.role()?, token_ends, asked, out)),
             EntitlementState::Pending => Ok(PodHandlerOutcome::AwaitIdentity),
+            EntitlementState::RealServer => Err(REAL_SERVER),
             EntitlementState::CloudDisabled => Err(ANYONE),
         }
     }
@@ -154,7 +165,7 @@ fn later(pod: &Arc<PodEntry>, asked: RequestContext<'_, '_, '_>) -> PodHandlerOu
     let pod = pod.clone();
     PodHandlerOutcome::Deferred(DeferredResponse::new(&routes::CONTAINER_CREDENTIALS, false, async move {
         Box::new(AwaitedCredentialsResponse(awaited_credentials::await_lease(&pod, deadline).await))
-            as Box<dyn ReadyResponse>
+            as Box<dyn CompletedDeferredResponse>
     }))
 }
 
@@ -162,7 +173,7 @@ fn later(pod: &Arc<PodEntry>, asked: RequestContext<'_, '_, '_>) -> PodHandlerOu
 #[derive(Debug)]
 struct AwaitedCredentialsResponse(Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal>);
 
-impl ReadyResponse for AwaitedCredentialsResponse {
+impl CompletedDeferredResponse for AwaitedCredentialsResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         match &self.0 {
             Ok((own, lease)) => {

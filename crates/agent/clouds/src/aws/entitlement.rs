@@ -9,7 +9,8 @@ use seawall_broker::aws::{AwsCredential, AwsPodLeaseClient, RoleAccess};
 use seawall_core::Lease;
 use seawall_core::kubernetes_events::PodEventRecorder;
 use seawall_http::Refusal;
-use seawall_protocols::aws::{RoleName, TokenSubject};
+use seawall_protocols::aws::imds::check_role;
+use seawall_protocols::aws::{OwnRole, RequestedRole, RoleName, TokenSubject};
 
 use super::passthrough;
 
@@ -48,9 +49,41 @@ const NAMELESS: Refusal =
     Refusal::new(503, "upstream_unavailable", "AWS does not name the role of these credentials.");
 
 impl PodRole {
-    /// Returns the name of the role to which these credentials belong.
-    pub(super) fn role_name<'a>(&'a self, lease: &'a Lease<AwsCredential>) -> &'a str {
-        self.known_role_name.as_ref().map_or_else(|| lease.value.role_name(), RoleName::as_str)
+    /// Checks that a request names this role, as far as the role is known without credentials. If EKS chooses the role, this check
+    /// accepts each role, and [`Self::check_role`] decides.
+    ///
+    /// # Errors
+    /// The request names another role.
+    pub(super) fn check_before_lease(&self, asked: &RequestedRole<'_>) -> Result<(), Refusal> {
+        self.known_role().map_or(Ok(()), |own| check_role(asked, Some(own)))
+    }
+
+    /// Checks that a request names the role to which these credentials belong.
+    ///
+    /// If EKS chooses the role, AWS names the role only by its session, without the role's path. Then the path in an ARN does not
+    /// count. It still names no other role, because role names are unique within an account (IAM user guide, "IAM identifiers").
+    ///
+    /// # Errors
+    /// The request names another role.
+    pub(super) fn check_role(
+        &self,
+        asked: &RequestedRole<'_>,
+        lease: &Lease<AwsCredential>,
+    ) -> Result<(), Refusal> {
+        if let Some(own) = self.known_role() {
+            return check_role(asked, Some(own));
+        }
+        let name = lease.value.role_name();
+        if let RequestedRole::Name(_) = asked {
+            return check_role(asked, Some(OwnRole { name, arn: "" }));
+        }
+        let arn = role_arn_without_path(&lease.value);
+        check_role(&asked.without_path(), Some(OwnRole { name, arn: &arn }))
+    }
+
+    fn known_role(&self) -> Option<OwnRole<'_>> {
+        let arn = self.role_access.role()?.as_str();
+        Some(OwnRole { name: self.known_role_name.as_ref()?.as_str(), arn })
     }
 
     /// Returns the name of the role to which these credentials belong, in the format of the role listing.
@@ -61,6 +94,11 @@ impl PodRole {
         let named = self.known_role_name.clone();
         named.or_else(|| RoleName::new(lease.value.role_name())).ok_or(NAMELESS)
     }
+}
+
+fn role_arn_without_path(credential: &AwsCredential) -> String {
+    let partition = credential.assumed_role_arn().split(':').nth(1).unwrap_or_default();
+    format!("arn:{partition}:iam::{}:role/{}", credential.account(), credential.role_name())
 }
 
 impl AwsEntitlement {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_core::annotations::{AnnotationValue, Annotations, RelatedAnnotations};
+use seawall_core::annotations::{Annotations, LengthCheckedAnnotation, RelatedAnnotations};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, Pod, PodAnnotations, PodUid, ServiceAccount};
 use seawall_emulator::aws::{self, AwsEmulator, AwsEmulatorOptions, AwsEndpoint, OidcProvider};
@@ -177,9 +177,11 @@ impl Node {
 
 /// Returns the annotations that decide a pod's role under this method.
 fn facts(way: Way, number: usize) -> PodAnnotations {
-    let said = |key: &'static str, text: String| [(key, AnnotationValue::from(&*text))].into_iter().collect();
+    let said = |key: &'static str, text: String| {
+        [(key, LengthCheckedAnnotation::from(&*text))].into_iter().collect()
+    };
     let mut facts = PodAnnotations {
-        pod: Annotations::default(),
+        own_annotations: Annotations::default(),
         service_account: RelatedAnnotations::of_object(Annotations::default()),
         namespace: RelatedAnnotations::of_object(Annotations::default()),
     };
@@ -188,7 +190,7 @@ fn facts(way: Way, number: usize) -> PodAnnotations {
             facts.service_account = RelatedAnnotations::of_object(said(ROLE_ARN_ANNOTATION, role(number)));
         }
         AwsEndpoint::AssumeRole => {
-            facts.pod = said(ROLE_ANNOTATION, role(number));
+            facts.own_annotations = said(ROLE_ANNOTATION, role(number));
             facts.namespace =
                 RelatedAnnotations::of_object(said(PERMITTED_ROLES_ANNOTATION, ".*".to_owned()));
         }

@@ -15,14 +15,15 @@ use seawall_core::cloud::CloudName;
 use seawall_core::{Clock, Lease, Moment};
 use seawall_http::path::PathCharset;
 use seawall_http::{Refusal, RequestHead, ResponseContext};
-use seawall_protocols::aws::imds::{NO_TOKEN, check_role, method_keeps_alive, respond};
+use seawall_protocols::aws::imds::{NO_TOKEN, method_keeps_alive, respond};
 use seawall_protocols::aws::{
-    DocumentFormat, Imds, ImdsQuery, ImdsRequest, ImdsResource, Iso8601Time, PATH_CHARSET, RoleName,
-    TokenClient, TokenRequirement, TokenRules, TokenSubject, TtlLimit, UnixTime, imds,
+    DocumentFormat, IMDS_PATH_CHARSET, Imds, ImdsQuery, ImdsRequest, ImdsResource, Iso8601Time,
+    RequestedRole, RoleName, TokenClient, TokenRequirement, TokenRules, TokenSubject, TtlLimit, UnixTime,
+    imds,
 };
 use seawall_server::handler::{MetadataDialect, RequestContext};
 use seawall_server::repeated_request_cache::ReplayableQuery;
-use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
+use seawall_server::response::{CompletedDeferredResponse, DeferredResponse, WriteContext, WriteOutcome};
 use seawall_server::route;
 use seawall_server::route::MetadataRoute;
 
@@ -138,7 +139,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
     }
 
     fn path_charset(&self) -> &'static PathCharset {
-        &PATH_CHARSET
+        &IMDS_PATH_CHARSET
     }
 
     fn serves_path(&self, path: &str) -> bool {
@@ -171,8 +172,9 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
                         TokenClient::with_known_pod(TokenSubject::from_pod_uid(&pod.pod.uid), asked.peer_ip);
                     self.of_nobody(visitor, Err(PodHandlerOutcome::AwaitIdentity), asked, out)
                 }
-                // This case does not occur, because no listener speaks a dialect of a disabled cloud.
-                EntitlementState::CloudDisabled => Err(ANYONE),
+                // These cases do not occur: `RealServerDialect` answers pods in `realServer`, and no listener speaks a dialect
+                // of a disabled cloud.
+                EntitlementState::RealServer | EntitlementState::CloudDisabled => Err(ANYONE),
             },
             // Wait for the attestation before issuing a token, because a token for an attested pod is valid for hours. A token
             // for an address is valid only for minutes. The wait is too short for a client to notice.
@@ -276,12 +278,10 @@ impl ImdsDialect {
         let resident = || own.role().map(|own| PodAndRole { pod, own });
         match query.resource {
             ImdsResource::RoleListing(_) => resident().and_then(|own| list(own, asked, out)),
-            ImdsResource::RoleCredentials { name, shape } => {
+            ImdsResource::RoleCredentials { role, shape } => {
                 let resident = resident()?;
-                if let Some(role) = &resident.own.known_role_name {
-                    check_role(&name, Some(role.as_str()))?;
-                }
-                self.document(resident, &name, shape, query.token_expires_at, asked, out)
+                resident.own.check_before_lease(&role)?;
+                self.document(resident, role, shape, query.token_expires_at, asked, out)
             }
             ImdsResource::RoleInfo => resident().map(|own| self.info(own, asked, out)),
             ImdsResource::Text(known) => {
@@ -313,20 +313,20 @@ impl ImdsDialect {
     fn document(
         &self,
         PodAndRole { pod, own }: PodAndRole<'_>,
-        name: &str,
+        role: RequestedRole<'_>,
         shape: DocumentFormat,
         session: Option<UnixTime>,
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
         let Some(lease) = own.lease_client.cached_lease((), asked.now) else {
-            let name = name.to_owned();
+            let role = role.into_owned();
             return Ok(later(pod, &routes::CREDENTIALS, asked, move |own, lease| {
-                check_role(&name, Some(own.role_name(&lease)))?;
+                own.check_role(&role, &lease)?;
                 Ok(AwaitedImdsResponse::RoleCredentials(lease, shape))
             }));
         };
-        check_role(name, Some(own.role_name(&lease)))?;
+        own.check_role(&role, &lease)?;
         respond::write_credentials(
             out,
             asked.response_context,
@@ -334,7 +334,7 @@ impl ImdsDialect {
             shape,
         );
         let question = || {
-            let (service, role) = (self.service.clone(), name.into());
+            let (service, role) = (self.service.clone(), role.into_owned());
             let session = session.map(|end| service.moment(end, asked.now));
             Box::new(DocumentReplay { service, role, shape, session, dates: FormattedDateCache::default() })
                 as Box<dyn ReplayableQuery<PodEntry>>
@@ -436,7 +436,7 @@ fn later(
     PodHandlerOutcome::Deferred(DeferredResponse::new(route, false, async move {
         let came =
             awaited_credentials::await_lease(&pod, deadline).await.and_then(|(own, lease)| then(&own, lease));
-        Box::new(came.unwrap_or_else(AwaitedImdsResponse::Refused)) as Box<dyn ReadyResponse>
+        Box::new(came.unwrap_or_else(AwaitedImdsResponse::Refused)) as Box<dyn CompletedDeferredResponse>
     }))
 }
 
@@ -455,7 +455,7 @@ const ENDING: Refusal = Refusal::new(
     "AWS is not available right now, and the cached credentials are about to expire; try again shortly.",
 );
 
-impl ReadyResponse for AwaitedImdsResponse {
+impl CompletedDeferredResponse for AwaitedImdsResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         let refusal = match *self {
             Self::RoleListing(lease, _) if lease.remaining(writing.now) < response::MIN_LISTED_LIFETIME => {
@@ -489,8 +489,8 @@ impl ReadyResponse for AwaitedImdsResponse {
 #[derive(Debug)]
 struct DocumentReplay {
     service: Arc<ImdsService>,
-    /// The name of the role in the request.
-    role: Box<str>,
+    /// The role that the request names.
+    role: RequestedRole<'static>,
     shape: DocumentFormat,
     /// The expiry time of the request's session token, on the monotonic clock.
     ///
@@ -522,8 +522,8 @@ impl ReplayableQuery<PodEntry> for DocumentReplay {
         else {
             return None;
         };
-        let lease =
-            own.lease_client.cached_lease((), now).filter(|lease| own.role_name(lease) == &*self.role)?;
+        let lease = own.lease_client.cached_lease((), now)?;
+        own.check_role(&self.role, &lease).ok()?;
         if self.session.is_none() {
             self.service.tokenless_requests.inc();
         }
@@ -557,9 +557,9 @@ mod tests {
         let shown = token(&world).await;
         let (answer, _) = world.send_with_header("GET", LISTING, &shown).await;
         assert!(answer.is_empty(), "not yet: {answer}");
-        world.pod().replace_entitlements(
-            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
-        );
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(
+            RelatedAnnotations::of_object(Annotations::default()),
+        ));
         let (answer, at_once) = world.send_with_header("GET", LISTING, &shown).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 404 ") && answer.contains("no_role"), "{answer}");
         let (fact, _) = world.send_with_header("GET", "/latest/meta-data/placement/region", &shown).await;
@@ -607,9 +607,9 @@ mod tests {
         };
         let (answer, _) = world.send_with_header("GET", LISTING, "A: b").await;
         assert_eq!((answer.as_str(), counted().as_str()), ("", "0"));
-        world.pod().replace_entitlements(
-            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
-        );
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(
+            RelatedAnnotations::of_object(Annotations::default()),
+        ));
         let (answer, _) = world.send_with_header("GET", LISTING, "A: b").await;
         assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
         assert_eq!(counted(), "1");

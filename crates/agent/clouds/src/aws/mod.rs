@@ -2,7 +2,7 @@
 //!
 //! A pod has one identity at both endpoints: the metadata service (`imds_handler`) and the containers' endpoint
 //! (`container_handler`). A client can switch between the endpoints, so both endpoints give the pod the same credentials from one
-//! lease. `policy` decides the role, and `role_chain` decides how the agent assumes the role.
+//! lease. `policy` decides the role, and `role_access_builder` decides how the agent assumes the role.
 
 mod awaited_credentials;
 mod config;
@@ -18,7 +18,7 @@ mod prefetch;
 mod presented_pod_token;
 mod refusals;
 mod response;
-mod role_chain;
+mod role_access_builder;
 mod routes;
 mod sdk_refresh_times;
 mod session_token_keys;
@@ -38,7 +38,6 @@ use seawall_core::annotations::AnnotationKeys;
 use seawall_core::cloud::DialectName;
 use seawall_protocols::aws::{ContainerCredentialsEndpoint, TokenSubject};
 use seawall_server::handler::MetadataDialect;
-use seawall_server::upstream::Forwarder;
 use tokio::runtime::Handle;
 
 use super::cloud_inputs::{DialectResources, EntitlementRequest};
@@ -50,10 +49,10 @@ use crate::self_test_request::ReadinessRequest;
 use container_handler::ContainerCredentialsDialect;
 use entitlement::{AwsEntitlement, PodRole, RoleState};
 use imds_handler::{ImdsDialect, ImdsService};
-use passthrough::ImdsPassthrough;
+use passthrough::{CallRate, ImdsPassthrough, NodeRateLimit};
 use policy::{AllowedRole, RoleDenial, RolePolicy};
 use prefetch::AwsPrefetchJob;
-use role_chain::RoleAccessBuilder;
+use role_access_builder::RoleAccessBuilder;
 use session_token_keys::TokenKeyStore;
 
 pub(crate) use config::{AwsConfig, RELOADABLE_KEYS};
@@ -76,11 +75,12 @@ pub(crate) struct RunningAws {
     containers: ContainerCredentialsEndpoint,
     container_audience: Arc<str>,
     upstream: String,
-    /// True if the configuration allows passthrough, which forwards some paths to the real service.
-    allows_passthrough: bool,
+    /// The rate of one pod, or `None` if the configuration forwards no path to the real service.
+    passthrough_rate: Option<CallRate>,
     /// The warning about session tokens that a restart of the agent invalidates, if any.
     remark: Option<String>,
-    node_limit: Arc<passthrough::NodeRateLimit>,
+    node_limit: Arc<NodeRateLimit>,
+    node_rate: CallRate,
     clock: Clock,
 }
 
@@ -116,7 +116,7 @@ impl AwsConfig {
             self.role_session.ca_file.as_deref().map(read_named_file).transpose().context("aws.caFile")?;
         let asks = AwsExchangeConfig {
             extra_roots: more_roots,
-            ..role_chain::exchange_config(&self.role_session, &self.imds.upstream_url)
+            ..role_access_builder::exchange_config(&self.role_session, &self.imds.upstream_url)
         };
         let exchange = || Ok::<_, anyhow::Error>(Arc::new(AwsExchange::new(asks.clone(), clock.clone())?));
         let broker = match before {
@@ -128,6 +128,7 @@ impl AwsConfig {
         if before.is_none_or(|before| before.remark != remark) {
             remark.iter().for_each(|remark| tracing::warn!("{remark}"));
         }
+        let limits = self.imds.passthrough_limits;
         Ok(RunningAws {
             rules: self.role_policy.clone(),
             accesses: RoleAccessBuilder::new(&self.role_session)?,
@@ -140,9 +141,13 @@ impl AwsConfig {
             ),
             container_audience: self.container_credentials.audience.as_str().into(),
             upstream: self.imds.upstream_url.clone(),
-            allows_passthrough: !self.imds.passthrough_paths.is_empty(),
+            passthrough_rate: (!self.imds.passthrough_paths.is_empty()).then_some(limits.pod),
             remark,
-            node_limit: before.map(|before| before.node_limit.clone()).unwrap_or_default(),
+            node_limit: match before {
+                Some(before) if before.node_rate == limits.node => before.node_limit.clone(),
+                _ => Arc::new(NodeRateLimit::new(limits.node)),
+            },
+            node_rate: limits.node,
             clock: clock.clone(),
         })
     }
@@ -195,7 +200,7 @@ impl RunningAws {
                 RoleState::Refused(refusal)
             }
         };
-        let passthrough = self.allows_passthrough.then(|| share(before));
+        let passthrough = self.passthrough_rate.map(|rate| share(rate, before));
         Some(AwsEntitlement {
             session_token_subject: TokenSubject::from_pod_uid(&applicant.pod.uid),
             state,
@@ -213,12 +218,7 @@ impl RunningAws {
             let (endpoint, audience) = (self.containers.clone(), self.container_audience.clone());
             return Rc::new(ContainerCredentialsDialect::new(endpoint, audience, self.clock.clone()));
         }
-        let forwarder = Forwarder::new(
-            &self.upstream,
-            tools.upstream_permits.clone(),
-            tools.max_idle_connections,
-            tools.long_poll_limit.clone(),
-        );
+        let forwarder = tools.forwarder(&self.upstream);
         let passthrough = ImdsPassthrough::new(forwarder, self.node_limit.clone(), self.clock.clone());
         Rc::new(ImdsDialect::new(self.service.clone(), passthrough))
     }
@@ -245,10 +245,12 @@ impl RunningAws {
 ///
 /// If each new entitlement had a new limit, a user who can change the pod's annotations would get a full burst of requests with
 /// each change.
-fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit {
+fn share(rate: CallRate, before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit {
     match before {
-        EntitlementState::Decided(before) => before.imds_passthrough_rate_limit.clone().unwrap_or_default(),
-        _ => passthrough::PodRateLimit::default(),
+        EntitlementState::Decided(AwsEntitlement { imds_passthrough_rate_limit: Some(limit), .. }) => {
+            limit.with_rate(rate)
+        }
+        _ => passthrough::PodRateLimit::new(rate),
     }
 }
 

@@ -17,7 +17,7 @@ use seawall_core::{Clock, Gcra, Moment, Secret};
 use seawall_http::Refusal;
 use seawall_protocols::aws::imds::respond;
 use seawall_server::connection_client::ClientId;
-use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
+use seawall_server::response::{CompletedDeferredResponse, DeferredResponse, WriteContext, WriteOutcome};
 use seawall_server::upstream::{Forwarder, TIMED_OUT, UpstreamRequest, UpstreamResponse};
 use tokio::sync::Mutex;
 
@@ -32,42 +32,69 @@ pub(super) struct ImdsPassthrough {
     clock: Clock,
 }
 
-/// The rate limit for calls of all pods to the real service, on all threads: 100 calls per second, with bursts of 200.
-///
-/// AWS allows an instance 1,024 packets per second to its link-local services: DNS, time and metadata (EC2 user guide, "Query
-/// limits"). A call takes about three packets, so two thirds remain for other traffic. A burst of 200 suffices for pods that
-/// start together and read one or two facts each.
-#[derive(Debug)]
-pub(super) struct NodeRateLimit(Gcra);
+/// A rate of calls to the real service: so many per second, and so many at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CallRate {
+    pub(super) per_second: u32,
+    pub(super) burst: u32,
+}
 
-impl Default for NodeRateLimit {
+/// The rates of `aws.imds.passthroughLimits`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PassthroughLimits {
+    /// The rate of one pod.
+    ///
+    /// With the default burst of 40, a tool can read all facts of an instance. The default rate is a tenth of the rate of all
+    /// pods. So only the bursts of five pods, or ten pods that read all the time, exhaust the limit of the node.
+    pub(super) pod: CallRate,
+    /// The rate of all pods together, on all threads.
+    ///
+    /// AWS allows an instance 1,024 packets per second to its link-local services: DNS, time and metadata (EC2 user guide,
+    /// "Query limits"). A call takes about three packets, so with the default of 100 two thirds remain for other traffic. The
+    /// default burst suffices for pods that start together and read one or two facts each.
+    pub(super) node: CallRate,
+}
+
+impl Default for PassthroughLimits {
     fn default() -> Self {
-        Self(Gcra::new(100, 200))
+        let (pod, node) = (CallRate { per_second: 10, burst: 40 }, CallRate { per_second: 100, burst: 200 });
+        Self { pod, node }
     }
 }
 
+/// The rate limit for calls of all pods to the real service, on all threads.
+#[derive(Debug)]
+pub(super) struct NodeRateLimit(Gcra);
+
 impl NodeRateLimit {
+    pub(super) fn new(rate: CallRate) -> Self {
+        Self(Gcra::new(rate.per_second, rate.burst))
+    }
+
     fn take(&self, now: Moment) -> Result<(), Refusal> {
         self.0.take(now).map_err(|_| TOO_FAST_TOGETHER)
     }
 }
 
-/// The rate limit for calls of one pod to the real service: 10 calls per second, with bursts of 40.
-///
-/// With a burst of 40, a tool can read all facts of an instance. The rate is a tenth of [`NodeRateLimit`]. So only the bursts of
-/// five pods, or ten pods that read all the time, exhaust the limit of the node.
+/// The rate limit for calls of one pod to the real service.
 #[derive(Clone, Debug)]
-pub(super) struct PodRateLimit(Arc<Gcra>);
-
-impl Default for PodRateLimit {
-    fn default() -> Self {
-        Self(Arc::new(Gcra::new(10, 40)))
-    }
+pub(super) struct PodRateLimit {
+    limiter: Arc<Gcra>,
+    rate: CallRate,
 }
 
 impl PodRateLimit {
+    pub(super) fn new(rate: CallRate) -> Self {
+        Self { limiter: Arc::new(Gcra::new(rate.per_second, rate.burst)), rate }
+    }
+
+    /// Returns this limit, with what the pod has used of it, or a new one if the configured rate has changed.
+    pub(super) fn with_rate(&self, rate: CallRate) -> Self {
+        if self.rate == rate { self.clone() } else { Self::new(rate) }
+    }
+
     fn take(&self, now: Moment) -> Result<(), Refusal> {
-        self.0.take(now).map_err(|_| TOO_FAST)
+        self.limiter.take(now).map_err(|_| TOO_FAST)
     }
 }
 
@@ -123,7 +150,8 @@ impl ImdsPassthrough {
         let (client, path, patience) = (errand.client_id, errand.path.to_owned(), errand.timeout);
         Ok(DeferredResponse::new(&routes::FORWARD, false, async move {
             let answer = tokio::time::timeout(patience, way.answer(client, &path, patience));
-            Box::new(PassthroughResponse(answer.await.unwrap_or(Err(TIMED_OUT)))) as Box<dyn ReadyResponse>
+            Box::new(PassthroughResponse(answer.await.unwrap_or(Err(TIMED_OUT))))
+                as Box<dyn CompletedDeferredResponse>
         }))
     }
 
@@ -246,7 +274,7 @@ fn life(headers: &HeaderMap) -> Duration {
 #[derive(Debug)]
 struct PassthroughResponse(Result<UpstreamResponse, Refusal>);
 
-impl ReadyResponse for PassthroughResponse {
+impl CompletedDeferredResponse for PassthroughResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         // The answers of allowed paths are short. An answer with a `remaining_body` does not fit into the forwarder's window of 8
         // KiB.
@@ -339,9 +367,9 @@ mod tests {
 
     /// Gives the fixture's pod new entitlements, like those of a pod that has sent no request yet.
     fn another_pod(world: &PodFixture) {
-        world.pod().replace_entitlements(
-            world.entitlements_with_annotations(RelatedAnnotations::of_object(Annotations::default())),
-        );
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(
+            RelatedAnnotations::of_object(Annotations::default()),
+        ));
     }
 
     /// Sends `times` requests, and returns the status and the refusal code of each answer.
@@ -389,7 +417,7 @@ mod tests {
         assert_eq!(count(&read(&world, 200).await, 200, ""), 10);
         // The agent decides the entitlements again, as after a change of the pod's annotations.
         let facts = PodAnnotations {
-            pod: Annotations::default(),
+            own_annotations: Annotations::default(),
             service_account: RelatedAnnotations::of_object(Annotations::default()),
             namespace: RelatedAnnotations::NotRead,
         };
@@ -403,6 +431,39 @@ mod tests {
         let before: Entitlements = Entitlements::clone(&world.pod().entitlements());
         world.pod().replace_entitlements(world.clouds.decide_entitlements(&applicant, &before));
         assert_eq!(count(&read(&world, 10).await, 503, "passthrough_rate_limited"), 10);
+    }
+
+    #[tokio::test]
+    async fn the_configured_rates_count_and_a_changed_rate_counts_after_a_reload() {
+        let service = Service::start(|_| true);
+        let upstream = service.server.url_of_path("");
+        let sections = |limits: &str| {
+            format!(
+                "aws: {{ region: eu-west-1, imds: {{ httpTokens: optional, passthroughPaths: [\"{FACT}\"], \
+                 upstreamUrl: \"{upstream}\", passthroughLimits: {{ {limits} }} }} }}\n"
+            )
+        };
+        let mut world = PodFixture::with_sections(&sections("podRate: 1, podBurst: 3, nodeBurst: 1000"));
+        another_pod(&world);
+        let answers = read(&world, 10).await;
+        assert_eq!((count(&answers, 200, ""), count(&answers, 503, "passthrough_rate_limited")), (3, 7));
+        (world.clouds, _) = world.clouds_after_reload(&sections("podBurst: 5, nodeBurst: 2"));
+        let before = Entitlements::clone(&world.pod().entitlements());
+        let annotations = RelatedAnnotations::of_object(Annotations::default());
+        let after = world.entitlements_under_clouds(&world.clouds, annotations, &before);
+        world.pod().replace_entitlements(after);
+        world.dialects = Rc::new(
+            world
+                .clouds
+                .build_dialects(&[world.clouds_config.enabled_dialects()], &world.resources)
+                .unwrap()
+                .remove(0),
+        );
+        let answers = read(&world, 10).await;
+        // The new thread takes a session token first, which is the first of two calls.
+        assert_eq!(count(&answers, 200, ""), 1);
+        assert_eq!(count(&answers, 503, "passthrough_rate_limited_node"), 4);
+        assert_eq!(count(&answers, 503, "passthrough_rate_limited"), 5);
     }
 
     #[tokio::test]

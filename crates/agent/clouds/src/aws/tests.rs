@@ -54,7 +54,9 @@ async fn a_long_outage_costs_a_pod_nothing_before_its_credentials_end_and_then_i
 #[tokio::test]
 async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_ends_with_its_lease() {
     let (world, eks) = start_with_config_lines(", roleSources: [pod-identity]", 60 * MINUTE).await;
-    world.pod().replace_entitlements(world.entitlements_with_annotations(RelatedAnnotations::NotRead));
+    world.pod().replace_entitlements(
+        world.entitlements_with_service_account_annotations(RelatedAnnotations::NotRead),
+    );
     let pause = || async {
         world.manual_clock.advance(MINUTE + MINUTE / 9);
         world.run_until_idle().await;
@@ -175,9 +177,9 @@ async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_
 
 /// Returns the answer to a pod whose entitlement changes while it waits for its role's credentials.
 async fn changed_meanwhile(world: &PodFixture, is_at_containers: bool, now: RelatedAnnotations) -> String {
-    world
-        .pod()
-        .replace_entitlements(world.entitlements_with_annotations(annotations_naming_role(POD_ROLE_ARN)));
+    world.pod().replace_entitlements(
+        world.entitlements_with_service_account_annotations(annotations_naming_role(POD_ROLE_ARN)),
+    );
     let ask = async {
         if is_at_containers {
             return world.request_container_credentials("a").await;
@@ -188,7 +190,7 @@ async fn changed_meanwhile(world: &PodFixture, is_at_containers: bool, now: Rela
         for _ in 0..64 {
             tokio::task::yield_now().await;
         }
-        world.pod().replace_entitlements(world.entitlements_with_annotations(now));
+        world.pod().replace_entitlements(world.entitlements_with_service_account_annotations(now));
     };
     tokio::join!(ask, change).0
 }

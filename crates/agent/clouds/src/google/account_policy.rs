@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use seawall_core::PodAnnotations;
-use seawall_core::annotations::{AnnotationKeys, AnnotationValue, RelatedAnnotations};
+use seawall_core::annotations::{AnnotationKeys, LengthCheckedAnnotation, RelatedAnnotations};
 use seawall_core::attestation::{AnnotatedObject, IdentityFileKey};
 
 /// The annotation on a ServiceAccount that names the Google service account to impersonate.
@@ -51,8 +51,10 @@ pub(super) fn resolve_account(facts: &PodAnnotations) -> Result<Option<Arc<str>>
     };
     match annotations.find(ANNOTATION) {
         None => Ok(None),
-        Some(AnnotationValue::Whole(email)) if is_google_account(email) => Ok(Some(email.clone())),
-        Some(AnnotationValue::Whole(_) | AnnotationValue::TooLong) => Err(AccountError::MalformedAnnotation),
+        Some(LengthCheckedAnnotation::Whole(email)) if is_google_account(email) => Ok(Some(email.clone())),
+        Some(LengthCheckedAnnotation::Whole(_) | LengthCheckedAnnotation::TooLong) => {
+            Err(AccountError::MalformedAnnotation)
+        }
     }
 }
 
@@ -87,21 +89,23 @@ mod tests {
 
     fn told(service_account: RelatedAnnotations) -> PodAnnotations {
         PodAnnotations {
-            pod: Annotations::default(),
+            own_annotations: Annotations::default(),
             service_account,
             namespace: RelatedAnnotations::NotRead,
         }
     }
 
     fn account(value: &str) -> Result<Option<Arc<str>>, AccountError> {
-        let annotations =
-            [("unrelated", AnnotationValue::from("x")), (ANNOTATION, AnnotationValue::from(value))];
+        let annotations = [
+            ("unrelated", LengthCheckedAnnotation::from("x")),
+            (ANNOTATION, LengthCheckedAnnotation::from(value)),
+        ];
         resolve_account(&told(RelatedAnnotations::of_object(annotations.into_iter().collect())))
     }
 
     #[test]
     fn no_annotation_is_the_workload_itself() {
-        let unrelated = [("unrelated", AnnotationValue::from("x"))].into_iter().collect();
+        let unrelated = [("unrelated", LengthCheckedAnnotation::from("x"))].into_iter().collect();
         assert_eq!(resolve_account(&told(RelatedAnnotations::of_object(unrelated))), Ok(None));
         assert_eq!(resolve_account(&told(RelatedAnnotations::of_object(Annotations::default()))), Ok(None));
     }

@@ -1,27 +1,25 @@
 //! The `google` section of the configuration: the mode, the facts about the node, and the token exchange.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use seawall_broker::google::{GoogleExchangeApi, GoogleExchangeConfig};
 use seawall_config::{DocumentNode, DocumentTable, values};
-use seawall_core::ServiceAccount;
 use seawall_core::name_syntax::needs_no_escape;
 use seawall_protocols::google;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use crate::real_server;
 use crate::reloadable_keys::ReloadableKeys;
 
 /// The settings for Google's metadata server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoogleConfig {
     pub mode: GoogleMode,
-    /// The URL of the real metadata server, for `conceal` mode and for `passthrough_service_accounts`.
+    /// The URL of the real metadata server, for `conceal` mode and for `realServer`.
     pub upstream_url: String,
-    /// The ServiceAccounts whose pods use the real metadata server in `federate` mode. As in `conceal` mode, the agent filters
-    /// the requests of these pods, and the pods get the node's credentials.
-    pub passthrough_service_accounts: Vec<ServiceAccount>,
 }
 
 /// The kind of credentials that pods get.
@@ -50,6 +48,7 @@ const IAM: &str = "https://iamcredentials.googleapis.com";
 /// The keys of the `google` section. A reload can change all of them.
 pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
     reloadable: &[
+        "attributes.",
         "caFile",
         "cluster.location",
         "cluster.name",
@@ -61,7 +60,6 @@ pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
         "instance.name",
         "mode",
         "numericProjectId",
-        "passthroughServiceAccounts",
         "projectId",
         "proxy",
         "stsUrl",
@@ -75,9 +73,6 @@ pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
     keys_needing_restart: &[],
 };
 
-/// The default URL of the real metadata server.
-const REAL: &str = "http://169.254.169.254";
-
 impl GoogleConfig {
     /// Reads the section. If the section has keys of both modes, the function checks all of them, even the keys of the mode that
     /// is off.
@@ -87,19 +82,16 @@ impl GoogleConfig {
         let upstream_url = table.node_of_key("upstreamUrl");
         let real = upstream_url
             .text("an http URL without a path, such as http://169.254.169.254", values::parse_plain_http_url)
-            .unwrap_or_else(|| REAL.into());
-        let passthrough_service_accounts: Vec<_> = table
-            .node_of_key("passthroughServiceAccounts")
-            .list()
-            .iter()
-            .filter_map(|item| item.text(ACCOUNT, values::parse_service_account))
-            .collect();
-        let is_used = mode == GoogleMode::Conceal || !passthrough_service_accounts.is_empty();
-        if is_used && values::is_own_listener(&real, listen) {
+            .unwrap_or_else(|| real_server::DEFAULT_URL.into());
+        table.reject_moved(
+            "passthroughServiceAccounts",
+            "this list is now realServer, at the top of the file, for both clouds",
+        );
+        if mode == GoogleMode::Conceal && values::is_own_listener(&real, listen) {
             upstream_url
                 .reject("the address of the real metadata server, not an address that the agent listens at");
         }
-        Self { mode, upstream_url: real, passthrough_service_accounts }
+        Self { mode, upstream_url: real }
     }
 }
 
@@ -109,7 +101,6 @@ impl GoogleConfig {
 struct SerializedConfig<'a> {
     mode: &'static str,
     upstream_url: &'a str,
-    passthrough_service_accounts: Vec<String>,
     #[serde(flatten)]
     federate: Option<Value>,
 }
@@ -120,24 +111,16 @@ impl Serialize for GoogleConfig {
             GoogleMode::Federate(federate) => ("federate", Some(federate.written())),
             GoogleMode::Conceal => ("conceal", None),
         };
-        let passthrough_service_accounts =
-            self.passthrough_service_accounts.iter().map(ToString::to_string).collect();
-        SerializedConfig { mode, upstream_url: &self.upstream_url, passthrough_service_accounts, federate }
-            .serialize(to)
+        SerializedConfig { mode, upstream_url: &self.upstream_url, federate }.serialize(to)
     }
 }
-
-/// The expected format of an entry in `passthroughServiceAccounts`.
-const ACCOUNT: &str = "a ServiceAccount as namespace/name";
 
 impl GoogleMode {
     fn read(table: &DocumentTable<'_>, base: &Path) -> Self {
         const MODES: [&str; 2] = ["federate", "conceal"];
         let known = |text: &str| MODES.iter().find(|mode| **mode == text).copied();
         let conceals = table.node_of_key("mode").text("federate or conceal", known) == Some("conceal");
-        let is_of_both = |(key, _): &(&str, DocumentNode<'_>)| {
-            ["mode", "upstreamUrl", "passthroughServiceAccounts"].contains(key)
-        };
+        let is_of_both = |(key, _): &(&str, DocumentNode<'_>)| ["mode", "upstreamUrl"].contains(key);
         if conceals && table.entries().iter().all(is_of_both) {
             return Self::Conceal;
         }
@@ -169,6 +152,7 @@ impl FederateConfig {
                 "location": node.cluster_location,
                 "uid": node.cluster_uid.as_deref().unwrap_or_default(),
             },
+            "attributes": node.attributes,
             "universeDomain": node.universe_domain,
             "workloadPool": pool,
             "workloadIdentityProvider": exchange.workload_identity_provider,
@@ -203,8 +187,37 @@ fn node(table: &DocumentTable<'_>) -> google::NodeMetadata {
         cluster_name: Some(required_name(&cluster, "name", "my-cluster")),
         cluster_location: Some(required_name(&cluster, "location", "europe-west1")),
         cluster_uid: uid.filter(|uid| !uid.is_empty()),
+        attributes: attributes(&table.node_of_key("attributes").as_table()),
         universe_domain: name_or(table, "universeDomain", "googleapis.com"),
     }
+}
+
+/// Reads the values that pods read below `attributes/` in addition to those of the cluster.
+fn attributes(table: &DocumentTable<'_>) -> BTreeMap<String, String> {
+    let attribute = |(name, value): (&str, DocumentNode<'_>)| {
+        if let Some((_, key)) = CLUSTER_ATTRIBUTES.iter().find(|(cluster, _)| *cluster == name) {
+            value.reject(format!("no attribute of this name: its value is in google.{key}"));
+            return None;
+        }
+        if values::parse_url_safe_name(name).is_none() || matches!(name, "." | "..") {
+            value.reject(format!("an attribute that is {NAME}"));
+            return None;
+        }
+        let text = value.text("text of up to 1024 bytes without control characters", attribute_value)?;
+        Some((name.to_owned(), text))
+    };
+    table.entries().into_iter().filter_map(attribute).collect()
+}
+
+/// The attributes with keys of their own.
+const CLUSTER_ATTRIBUTES: [(&str, &str); 3] = [
+    ("cluster-name", "cluster.name"),
+    ("cluster-location", "cluster.location"),
+    ("cluster-uid", "cluster.uid"),
+];
+
+fn attribute_value(text: &str) -> Option<String> {
+    (text.len() <= 1024 && !text.chars().any(char::is_control)).then(|| text.to_owned())
 }
 
 fn exchange(table: &DocumentTable<'_>, pool: &str) -> GoogleExchangeConfig {

@@ -26,7 +26,7 @@ use seawall_server::upstream::long_poll_limit::LongPollPermit;
 use super::entitlement::{FederatedPod, GoogleEntitlement};
 use super::long_polls::{FormattedCredentialRequest, LongPollAnswerer};
 use super::passthrough::GooglePassthrough;
-use super::{long_polls, response, routes};
+use super::{long_polls, request_kind_labels, response};
 use crate::entitlements::EntitlementState;
 use crate::kubernetes_events;
 use crate::pod::{PodEntry, PodHandlerOutcome, PodOrUnknownClient};
@@ -38,8 +38,7 @@ pub(super) struct GoogleDialect {
     detection: DetectionResponder,
     serves: GoogleDialectMode,
     waits: LongPollAnswerer,
-    /// Forwards requests to the real metadata server: in `conceal` mode the requests of every client, otherwise the requests of
-    /// pods with a ServiceAccount in `passthroughServiceAccounts`.
+    /// Forwards the requests of every client to the real metadata server in `conceal` mode.
     passthrough: GooglePassthrough,
 }
 
@@ -174,8 +173,9 @@ impl GoogleDialect {
                 self.bare(pod, tree, *why, asked, out)
             }
             EntitlementState::Pending => Ok(self.not_yet(asked, out)),
-            // This case does not occur, because no listener speaks a dialect of a disabled cloud.
-            EntitlementState::CloudDisabled => Err(ANYONE),
+            // These cases do not occur: `RealServerDialect` answers pods in `realServer`, and no listener speaks a dialect of a
+            // disabled cloud.
+            EntitlementState::RealServer | EntitlementState::CloudDisabled => Err(ANYONE),
         }
     }
 
@@ -270,7 +270,7 @@ impl GoogleDialect {
             )));
         }
         let status = self.write_text(text, asked.response_context, out);
-        Ok(PodHandlerOutcome::Answered { route: &routes::METADATA, status })
+        Ok(PodHandlerOutcome::Answered { route: &request_kind_labels::METADATA, status })
     }
 
     /// Writes a text or a redirect and returns its status.
@@ -338,7 +338,7 @@ fn lend(
         }
         CredentialRequestRef::IdToken { .. } => response::write_id_token(out, frame, &lease),
     }
-    Some(routes::route_of_request(wanted.credential_request))
+    Some(request_kind_labels::route_of_request(wanted.credential_request))
 }
 
 /// A recorded credential request. The replay cache uses the record to answer when the same bytes arrive again.

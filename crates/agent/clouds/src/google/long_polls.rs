@@ -7,21 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_broker::LeaseError;
-use seawall_broker::google::{CredentialRequestRef, GoogleCredential};
+use seawall_broker::google::{CredentialRequestRef, GoogleTokenText};
 use seawall_core::cloud::CloudName;
 use seawall_core::shutdown::StopSignal;
 use seawall_core::{Lease, Moment};
 use seawall_http::Refusal;
 use seawall_protocols::google::{
-    LongPollTarget, MetadataServerKind, ResponseFormat, TreeText, WaitForChange,
+    CredentialFreeBody, LongPollTarget, MetadataServerKind, ResponseFormat, WaitForChange,
 };
 use seawall_server::connection_client::UpstreamChargedClient;
-use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
+use seawall_server::response::{CompletedDeferredResponse, DeferredResponse, WriteContext, WriteOutcome};
 use seawall_server::upstream::long_poll_limit::{LongPollLimit, LongPollPermit};
 
 use super::entitlement::{FederatedPod, GoogleEntitlement};
 use super::response::{AwaitedGoogleResponse, token_etag};
-use super::{refusals, routes};
+use super::{refusals, request_kind_labels};
 use crate::entitlements::EntitlementState;
 use crate::kubernetes_events;
 use crate::pod::PodEntry;
@@ -54,20 +54,21 @@ impl LongPollAnswerer {
         &self,
         pod: &Arc<PodEntry>,
         look: LongPollTarget,
-        known: TreeText<'_>,
+        known: CredentialFreeBody<'_>,
         hold: &WaitForChange<'_>,
         place: LongPollPermit,
     ) -> DeferredResponse {
         let (pod, known) = (pod.clone(), known.into_owned());
         let (timeout, mut stop) = (hold.timeout, self.0.stop_signal.clone());
-        DeferredResponse::new(&routes::METADATA, true, async move {
+        DeferredResponse::new(&request_kind_labels::METADATA, true, async move {
             let _place = place;
             // At the timeout, or during a drain, the client gets the content that it already has.
             let over = async {
                 tokio::select! { other = other_text(&pod, &look, &known) => Some(other), () = stop.wait() => None }
             };
             let came = tokio::time::timeout(timeout, over).await.ok().flatten();
-            Box::new(came.unwrap_or(AwaitedGoogleResponse::TreeText(known))) as Box<dyn ReadyResponse>
+            Box::new(came.unwrap_or(AwaitedGoogleResponse::TreeText(known)))
+                as Box<dyn CompletedDeferredResponse>
         })
     }
 
@@ -83,19 +84,27 @@ impl LongPollAnswerer {
         let (pod, mut stop) = (pod.clone(), self.0.stop_signal.clone());
         let (want, alt) = (wanted.credential_request.to_request(), wanted.response_format);
         let (seen, timeout) = (hold.last_etag.as_deref().map(str::to_owned), hold.timeout);
-        DeferredResponse::new(routes::route_of_request(wanted.credential_request), true, async move {
-            let _place = place;
-            let lease = next_lease(&pod, want.as_ref(), seen.as_deref(), timeout, &mut stop).await;
-            let came = lease.map_or_else(AwaitedGoogleResponse::Refused, |lease| {
-                AwaitedGoogleResponse::from_lease(&want, alt, lease).with_etag()
-            });
-            Box::new(came) as Box<dyn ReadyResponse>
-        })
+        DeferredResponse::new(
+            request_kind_labels::route_of_request(wanted.credential_request),
+            true,
+            async move {
+                let _place = place;
+                let lease = next_lease(&pod, want.as_ref(), seen.as_deref(), timeout, &mut stop).await;
+                let came = lease.map_or_else(AwaitedGoogleResponse::Refused, |lease| {
+                    AwaitedGoogleResponse::from_lease(&want, alt, lease).with_etag()
+                });
+                Box::new(came) as Box<dyn CompletedDeferredResponse>
+            },
+        )
     }
 }
 
 /// Waits until the text at the client's path changes in the pod's tree, and returns the new text.
-async fn other_text(pod: &PodEntry, look: &LongPollTarget, known: &TreeText<'_>) -> AwaitedGoogleResponse {
+async fn other_text(
+    pod: &PodEntry,
+    look: &LongPollTarget,
+    known: &CredentialFreeBody<'_>,
+) -> AwaitedGoogleResponse {
     loop {
         let change = pod.next_entitlements_change();
         match look_again(pod, look) {
@@ -110,15 +119,15 @@ async fn other_text(pod: &PodEntry, look: &LongPollTarget, known: &TreeText<'_>)
 }
 
 /// Reads the path again in the pod's current tree. Returns `None` while the pod's entitlement is pending.
-fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<TreeText<'static>, Refusal>> {
+fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<CredentialFreeBody<'static>, Refusal>> {
     match pod.entitlements().google() {
         EntitlementState::Decided(
             GoogleEntitlement::Federated(FederatedPod { metadata_tree: tree, .. })
             | GoogleEntitlement::Refused(tree, _),
-        ) => Some(tree.reread_text(look).map(TreeText::into_owned)),
-        EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::CloudDisabled => {
-            Some(Err(NO_MORE))
-        }
+        ) => Some(tree.reread_text(look).map(CredentialFreeBody::into_owned)),
+        EntitlementState::Decided(GoogleEntitlement::Passthrough)
+        | EntitlementState::RealServer
+        | EntitlementState::CloudDisabled => Some(Err(NO_MORE)),
         EntitlementState::Pending => None,
     }
 }
@@ -136,7 +145,7 @@ async fn next_lease(
     seen: Option<&str>,
     timeout: Duration,
     stop: &mut StopSignal,
-) -> Result<Arc<Lease<GoogleCredential>>, Refusal> {
+) -> Result<Arc<Lease<GoogleTokenText>>, Refusal> {
     let replaced = pod.next_entitlements_change();
     let own = federated(pod)?;
     let first = own.lease_client.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))?;
@@ -163,6 +172,7 @@ fn federated(pod: &PodEntry) -> Result<FederatedPod, Refusal> {
         EntitlementState::Decided(GoogleEntitlement::Federated(own)) => Ok(own.clone()),
         EntitlementState::Decided(GoogleEntitlement::Passthrough | GoogleEntitlement::Refused(..))
         | EntitlementState::Pending
+        | EntitlementState::RealServer
         | EntitlementState::CloudDisabled => Err(NO_MORE),
     }
 }
@@ -191,10 +201,15 @@ pub(super) fn cancel_on_revocation(
 async fn no_more_let_through(pod: &PodEntry) {
     loop {
         let change = pod.next_entitlements_change();
-        match pod.entitlements().google() {
-            EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::Pending => {}
-            EntitlementState::Decided(GoogleEntitlement::Federated(_) | GoogleEntitlement::Refused(..))
-            | EntitlementState::CloudDisabled => return,
+        let entitlements = pod.entitlements();
+        let is_passed_on = entitlements.use_real_server()
+            || matches!(
+                entitlements.google(),
+                EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::Pending
+            );
+        drop(entitlements);
+        if !is_passed_on {
+            return;
         }
         change.await;
     }
@@ -203,7 +218,7 @@ async fn no_more_let_through(pod: &PodEntry) {
 /// The refusal [`NO_MORE`] in the format of this server.
 struct RevokedResponse(MetadataServerKind);
 
-impl ReadyResponse for RevokedResponse {
+impl CompletedDeferredResponse for RevokedResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         self.0.write_refusal(out, writing.response_context, &NO_MORE, writing.request_id);
         WriteOutcome::whole(NO_MORE.status)
@@ -221,13 +236,17 @@ pub(super) fn deferred_credential_response(
     came: Moment,
 ) -> DeferredResponse {
     let (own, want, alt) = (own.clone(), wanted.credential_request.to_request(), wanted.response_format);
-    DeferredResponse::new(routes::route_of_request(wanted.credential_request), false, async move {
-        let came = match own.lease_client.lease_for_request_at(want.as_ref(), came).await {
-            Ok(lease) => AwaitedGoogleResponse::from_lease(&want, alt, lease),
-            Err(unavailable) => AwaitedGoogleResponse::Refused(refused(&own, &unavailable)),
-        };
-        Box::new(came) as Box<dyn ReadyResponse>
-    })
+    DeferredResponse::new(
+        request_kind_labels::route_of_request(wanted.credential_request),
+        false,
+        async move {
+            let came = match own.lease_client.lease_for_request_at(want.as_ref(), came).await {
+                Ok(lease) => AwaitedGoogleResponse::from_lease(&want, alt, lease),
+                Err(unavailable) => AwaitedGoogleResponse::Refused(refused(&own, &unavailable)),
+            };
+            Box::new(came) as Box<dyn CompletedDeferredResponse>
+        },
+    )
 }
 
 /// Returns the refusal for this error and records it as an event for the pod's owner.

@@ -8,14 +8,13 @@ pub(crate) mod entitlement;
 mod handler;
 mod long_polls;
 mod metadata_trees;
-mod passthrough;
+pub(crate) mod passthrough;
 mod prefetch;
 mod refusals;
+mod request_kind_labels;
 mod response;
-mod routes;
 mod sdk_refresh_times;
 
-use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -24,9 +23,9 @@ use seawall_broker::google::{
     BROKER_SETTINGS, GoogleBroker, GoogleExchange, GoogleExchangeConfig, GooglePodCredentialsSpec,
 };
 use seawall_config::values::read_named_file;
+use seawall_core::Clock;
 use seawall_core::annotations::AnnotationKeys;
 use seawall_core::kubernetes_events::EventReason;
-use seawall_core::{Clock, ServiceAccount};
 use seawall_http::Refusal;
 use seawall_protocols::google::MetadataServerKind;
 use seawall_server::handler::MetadataDialect;
@@ -50,7 +49,7 @@ use prefetch::GooglePrefetchJob;
 
 pub(super) use account_policy::IDENTITY_FILE_ANNOTATION_KEYS;
 pub(crate) use config::{GoogleConfig, RELOADABLE_KEYS};
-pub(super) use routes::ALL as ROUTES;
+pub(super) use request_kind_labels::ALL as ROUTES;
 pub(super) use sdk_refresh_times::ALL as CLIENTS;
 
 /// The readiness request. Like a library, it requests the project ID, which is not secret.
@@ -94,7 +93,6 @@ struct Federation {
     asks: GoogleExchangeConfig,
     broker: GoogleBroker,
     trees: MetadataTreeCache,
-    passthrough_service_accounts: HashSet<ServiceAccount>,
     ahead: Prefetcher<GooglePrefetchJob>,
 }
 
@@ -124,20 +122,18 @@ impl GoogleConfig {
         let gives = match &self.mode {
             GoogleMode::Conceal => GoogleModeState::Conceal,
             GoogleMode::Federate(federate) => {
-                let passthrough_service_accounts =
-                    self.passthrough_service_accounts.iter().cloned().collect();
                 let before = before.and_then(RunningGoogle::federation);
-                GoogleModeState::Federate(Box::new(Federation::start(
-                    federate,
-                    passthrough_service_accounts,
-                    clock,
-                    runtime,
-                    before,
-                )?))
+                GoogleModeState::Federate(Box::new(Federation::start(federate, clock, runtime, before)?))
             }
         };
         Ok(RunningGoogle { upstream: self.upstream_url.clone(), gives })
     }
+}
+
+/// Returns the filter in front of the real server for pods in `realServer`. Refusals have the format of a virtual machine's
+/// metadata server.
+pub(super) fn real_server_filter(forwarder: Forwarder) -> GooglePassthrough {
+    GooglePassthrough::new(forwarder, MetadataServerKind::Vm)
 }
 
 impl RunningGoogle {
@@ -172,12 +168,7 @@ impl RunningGoogle {
             ),
             GoogleModeState::Conceal => (GoogleDialectMode::Conceal, MetadataServerKind::Vm),
         };
-        let forwarder = Forwarder::new(
-            &self.upstream,
-            tools.upstream_permits.clone(),
-            tools.max_idle_connections,
-            tools.long_poll_limit.clone(),
-        );
+        let forwarder = tools.forwarder(&self.upstream);
         let passthrough = GooglePassthrough::new(forwarder, server);
         Rc::new(GoogleDialect::new(serves, LongPollAnswerer(tools.long_poll_limit.clone()), passthrough))
     }
@@ -191,7 +182,6 @@ impl RunningGoogle {
 impl Federation {
     fn start(
         federate: &FederateConfig,
-        passthrough_service_accounts: HashSet<ServiceAccount>,
         clock: &Clock,
         runtime: &Handle,
         before: Option<&Self>,
@@ -207,7 +197,7 @@ impl Federation {
         };
         let trees = MetadataTreeCache::new(&federate.node_metadata, &federate.workload_pool);
         let ahead = before.map_or_else(|| Prefetcher::start(runtime), |before| before.ahead.clone());
-        Ok(Self { asks, broker, trees, passthrough_service_accounts, ahead })
+        Ok(Self { asks, broker, trees, ahead })
     }
 
     /// Decides a pod's entitlement. Returns `None` until the Google account of the pod's ServiceAccount is known.
@@ -216,9 +206,6 @@ impl Federation {
         applicant: &EntitlementRequest<'_>,
         before: EntitlementState<&GoogleEntitlement>,
     ) -> Option<GoogleEntitlement> {
-        if self.passthrough_service_accounts.contains(&applicant.pod.service_account) {
-            return Some(GoogleEntitlement::Passthrough);
-        }
         let refused = |complaint, refusal: Refusal| {
             kubernetes_events::report_refusal(&applicant.event_recorder, complaint, &refusal);
             Some(GoogleEntitlement::Refused(self.trees.tree_without_account(), refusal))

@@ -1,26 +1,29 @@
 //! Forwards requests through a filter to Google's real metadata server.
 //!
-//! In `conceal` mode the agent forwards the requests of all pods. In `federate` mode the agent forwards only requests of pods
-//! with a ServiceAccount in `passthroughServiceAccounts`.
+//! In `conceal` mode the agent forwards the requests of all pods. In both modes it forwards the requests of pods with a
+//! ServiceAccount in `realServer`.
 //!
 //! The agent builds each upstream request itself, from the parsed path and query, and adds one header, `Metadata-Flavor`. The
 //! upstream request contains no raw bytes of the client. The agent and the real server therefore cannot interpret a request
 //! differently. Attackers use such differences to bypass filters.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
 use seawall_http::{Refusal, RequestHead, ResponseContext, ResponseFraming};
 use seawall_protocols::google::{self, MetadataServerKind};
 use seawall_server::connection_client::UpstreamChargedClient;
-use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
+use seawall_server::response::{CompletedDeferredResponse, DeferredResponse, WriteContext, WriteOutcome};
+use seawall_server::route;
 use seawall_server::upstream::{Forwarder, UpstreamRequest, UpstreamResponse};
 
-use super::routes;
+use super::{long_polls, request_kind_labels};
+use crate::pod::PodEntry;
 
 /// The filter and the forwarder behind it.
 #[derive(Debug)]
-pub(super) struct GooglePassthrough {
+pub(crate) struct GooglePassthrough {
     forwarder: Forwarder,
     server: MetadataServerKind,
 }
@@ -58,9 +61,27 @@ impl GooglePassthrough {
         };
         let (is_poll, answer) = self.forwarder.forward(shares, &forward)?;
         let server = self.server;
-        Ok(DeferredResponse::new(&routes::FORWARD, is_poll, async move {
-            Box::new(PassthroughResponse { server, answer: answer.await }) as Box<dyn ReadyResponse>
+        Ok(DeferredResponse::new(&request_kind_labels::FORWARD, is_poll, async move {
+            Box::new(PassthroughResponse { server, answer: answer.await })
+                as Box<dyn CompletedDeferredResponse>
         }))
+    }
+}
+
+impl GooglePassthrough {
+    /// Forwards the request of a pod in `realServer`, as [`Self::forward`] does. A long poll ends when the pod leaves the list.
+    ///
+    /// # Errors
+    /// As for [`Self::forward`].
+    pub(crate) fn forward_for_real_server_pod(
+        &self,
+        pod: &Arc<PodEntry>,
+        shares: UpstreamChargedClient<'_>,
+        head: &RequestHead<'_, '_>,
+    ) -> Result<DeferredResponse, Refusal> {
+        let response = self.forward(shares, head)?;
+        let response = long_polls::cancel_on_revocation(pod, response, self.server);
+        Ok(DeferredResponse { route: &route::REAL_SERVER, ..response })
     }
 }
 
@@ -71,7 +92,7 @@ struct PassthroughResponse {
     answer: Result<UpstreamResponse, Refusal>,
 }
 
-impl ReadyResponse for PassthroughResponse {
+impl CompletedDeferredResponse for PassthroughResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         match self.answer {
             Ok(answer) => passed_on(self.server, answer, writing.response_context, out),

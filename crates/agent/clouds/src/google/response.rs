@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use seawall_broker::google::{CredentialRequest, GoogleCredential};
+use seawall_broker::google::{CredentialRequest, GoogleTokenText};
 use seawall_core::{Lease, Moment};
 use seawall_http::{Refusal, ResponseContext};
-use seawall_protocols::google::{AccessTokenBody, ETag, MetadataServerKind, ResponseFormat, TreeText};
-use seawall_server::response::{ReadyResponse, WriteContext, WriteOutcome};
+use seawall_protocols::google::{
+    AccessTokenBody, CredentialFreeBody, ETag, MetadataServerKind, ResponseFormat,
+};
+use seawall_server::response::{CompletedDeferredResponse, WriteContext, WriteOutcome};
 
 /// The kind of server that the agent's own answers imitate, which determines their headers. Forwarded answers can contain other
 /// headers.
@@ -16,11 +18,11 @@ const SERVER: MetadataServerKind = MetadataServerKind::Gke;
 #[derive(Debug)]
 pub(super) enum AwaitedGoogleResponse {
     /// An access token. It has an ETag if the client waits for changes.
-    AccessToken(Arc<Lease<GoogleCredential>>, ResponseFormat, Option<ETag>),
+    AccessToken(Arc<Lease<GoogleTokenText>>, ResponseFormat, Option<ETag>),
     /// An identity token.
-    IdToken(Arc<Lease<GoogleCredential>>),
+    IdToken(Arc<Lease<GoogleTokenText>>),
     /// The answer to a long poll: a text of the metadata tree.
-    TreeText(TreeText<'static>),
+    TreeText(CredentialFreeBody<'static>),
     /// A refusal instead of the awaited response.
     Refused(Refusal),
 }
@@ -30,7 +32,7 @@ impl AwaitedGoogleResponse {
     pub(super) fn from_lease(
         want: &CredentialRequest,
         alt: ResponseFormat,
-        lease: Arc<Lease<GoogleCredential>>,
+        lease: Arc<Lease<GoogleTokenText>>,
     ) -> Self {
         match want {
             CredentialRequest::AccessToken { .. } => Self::AccessToken(lease, alt, None),
@@ -50,7 +52,7 @@ impl AwaitedGoogleResponse {
     }
 }
 
-impl ReadyResponse for AwaitedGoogleResponse {
+impl CompletedDeferredResponse for AwaitedGoogleResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         match *self {
             Self::AccessToken(lease, alt, tag) => {
@@ -71,7 +73,7 @@ impl ReadyResponse for AwaitedGoogleResponse {
 pub(super) fn write_access_token(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
-    lease: &Lease<GoogleCredential>,
+    lease: &Lease<GoogleTokenText>,
     now: Moment,
     alt: ResponseFormat,
     etag: Option<ETag>,
@@ -86,11 +88,7 @@ pub(super) fn write_access_token(
 }
 
 /// Writes an identity token.
-pub(super) fn write_id_token(
-    out: &mut Vec<u8>,
-    frame: &ResponseContext<'_>,
-    lease: &Lease<GoogleCredential>,
-) {
+pub(super) fn write_id_token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, lease: &Lease<GoogleTokenText>) {
     SERVER.write_id_token(out, frame, lease.value.text());
 }
 
@@ -98,6 +96,6 @@ pub(super) fn write_id_token(
 ///
 /// The hash has 64 bits and a token has more than a thousand secret bits, so the hash reveals nothing useful. Only the pod with
 /// the token gets the ETag.
-pub(super) fn token_etag(lease: &Lease<GoogleCredential>) -> ETag {
+pub(super) fn token_etag(lease: &Lease<GoogleTokenText>) -> ETag {
     ETag::of_content(lease.value.text().as_bytes())
 }

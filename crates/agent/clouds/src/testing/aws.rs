@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use seawall_core::annotations::{AnnotationValue, RelatedAnnotations};
+use seawall_core::annotations::{LengthCheckedAnnotation, RelatedAnnotations};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, ManualClock};
 use seawall_emulator::aws::{self, AwsEmulator, AwsEmulatorOptions, IamRole, OidcProvider};
@@ -90,13 +90,17 @@ pub async fn start_with_roles(roles: &[String], lines: &str, longest: Duration) 
     );
     let tokens = Arc::new(Tokens { issuer, clock: clock.clone() });
     let world = PodFixture::with_clock_and_tokens(&section, (clock, hand), tokens);
-    world.pod().replace_entitlements(world.entitlements_with_annotations(annotations_naming_role(&roles[0])));
+    world.pod().replace_entitlements(
+        world.entitlements_with_service_account_annotations(annotations_naming_role(&roles[0])),
+    );
     (world, running)
 }
 
 /// Returns annotations of a ServiceAccount that name this role.
 pub fn annotations_naming_role(role: &str) -> RelatedAnnotations {
-    RelatedAnnotations::of_object([(ROLE_ARN_ANNOTATION, AnnotationValue::from(role))].into_iter().collect())
+    RelatedAnnotations::of_object(
+        [(ROLE_ARN_ANNOTATION, LengthCheckedAnnotation::from(role))].into_iter().collect(),
+    )
 }
 
 impl PodFixture {

@@ -143,7 +143,10 @@ impl PodFixture {
     }
 
     /// Returns the entitlements of the pod if its ServiceAccount has these annotations.
-    pub fn entitlements_with_annotations(&self, service_account: RelatedAnnotations) -> Entitlements {
+    pub fn entitlements_with_service_account_annotations(
+        &self,
+        service_account: RelatedAnnotations,
+    ) -> Entitlements {
         entitlements(
             &self.clouds,
             &self.pod().pod,
@@ -163,7 +166,7 @@ impl PodFixture {
         let applicant = EntitlementRequest {
             pod: &self.pod().pod,
             annotations: &PodAnnotations {
-                pod: Annotations::default(),
+                own_annotations: Annotations::default(),
                 service_account,
                 namespace: RelatedAnnotations::NotRead,
             },
@@ -206,7 +209,7 @@ impl PodFixture {
     pub fn another_prefetching_pod(&self, name: &str, known: RelatedAnnotations) -> Arc<PodEntry> {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
         let facts = PodAnnotations {
-            pod: Annotations::default(),
+            own_annotations: Annotations::default(),
             service_account: known,
             namespace: RelatedAnnotations::NotRead,
         };
@@ -289,7 +292,7 @@ fn entitlements(
     let applicant = EntitlementRequest {
         pod,
         annotations: &PodAnnotations {
-            pod: Annotations::default(),
+            own_annotations: Annotations::default(),
             service_account,
             namespace: RelatedAnnotations::NotRead,
         },

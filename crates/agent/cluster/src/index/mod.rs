@@ -105,10 +105,12 @@ impl PodRecord {
 /// The reason why a lookup by address finds no pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodLookupError {
-    /// No live pod of this node has the address, or the pod has no identity. A later snapshot can contain a pod with the
-    /// address.
+    /// No live pod of this node has the address. A later snapshot can contain a pod with the address.
     #[error("no pod of this node has this address")]
     Absent,
+    /// Only one pod claims the address, and it has no ServiceAccount. Only static pods have none.
+    #[error("the pod at this address is a static pod, which has no ServiceAccount")]
+    NoServiceAccount,
     /// More than one live pod may have the address.
     #[error("more than one pod of this node may have this address")]
     Ambiguous,
@@ -156,7 +158,8 @@ impl PodSnapshot {
         match self.claim(address) {
             Some(Claim::One(record)) => Ok(record),
             Some(Claim::MaybeReassigned(_) | Claim::Many) => Err(PodLookupError::Ambiguous),
-            Some(Claim::PodWithoutIdentity) | None => Err(PodLookupError::Absent),
+            Some(Claim::PodWithoutIdentity) => Err(PodLookupError::NoServiceAccount),
+            None => Err(PodLookupError::Absent),
         }
     }
 
@@ -335,7 +338,7 @@ impl PodIndex {
             uses_host_network: pod.spec.host_network,
             is_terminating: pod.metadata.deletion_timestamp.is_some(),
             annotations: PodAnnotations {
-                pod: pod_annotations(pod, old.as_deref()),
+                own_annotations: pod_annotations(pod, old.as_deref()),
                 service_account: of_account,
                 namespace: of_namespace,
             },
@@ -522,7 +525,7 @@ impl Entry {
 /// copies no annotations.
 fn pod_annotations(pod: &PodObject, old: Option<&PodRecord>) -> Annotations {
     let new = &pod.metadata.annotations;
-    old.map(|old| &old.annotations.pod).filter(|old| *old == new).unwrap_or(new).clone()
+    old.map(|old| &old.annotations.own_annotations).filter(|old| *old == new).unwrap_or(new).clone()
 }
 
 /// True if no container of the pod will run again (Kubernetes API reference, PodPhase).

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
-use seawall_core::annotations::AnnotationValue;
+use seawall_core::annotations::LengthCheckedAnnotation;
 
 use super::*;
 use crate::object::{KubeTimestamp, ObjectMeta, PartialObject, PodIpEntry, PodSpec, PodStatus};
@@ -178,7 +178,8 @@ impl Model {
                 Err(PodLookupError::Ambiguous)
             }
             [one] if one.account.is_some() => Ok(format!("uid-{}", one.uid)),
-            [] | [_] => Err(PodLookupError::Absent),
+            [] => Err(PodLookupError::Absent),
+            [_] => Err(PodLookupError::NoServiceAccount),
             _ => Err(PodLookupError::Ambiguous),
         }
     }
@@ -313,7 +314,8 @@ struct World {
 }
 
 fn account_object(value: Option<u8>) -> PartialObject {
-    let annotations = value.map(|value| ("cloud/account", AnnotationValue::from(&*format!("a{value}"))));
+    let annotations =
+        value.map(|value| ("cloud/account", LengthCheckedAnnotation::from(&*format!("a{value}"))));
     let metadata = ObjectMeta {
         namespace: "reef".into(),
         name: "account-0".into(),
@@ -618,7 +620,7 @@ fn namespace(name: &str) -> RelatedObject {
 
 fn says(value: &str) -> RelatedAnnotations {
     RelatedAnnotations::of_object(
-        [("cloud/of-namespace", AnnotationValue::from(value))].into_iter().collect(),
+        [("cloud/of-namespace", LengthCheckedAnnotation::from(value))].into_iter().collect(),
     )
 }
 

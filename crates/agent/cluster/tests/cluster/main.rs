@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use seawall_cluster::{ClientConfigSource, ClusterConfig, NodeName, NodePods, PodLookupError, PodSnapshot};
-use seawall_core::annotations::{AnnotationValue, Annotations, RelatedAnnotations};
+use seawall_core::annotations::{Annotations, LengthCheckedAnnotation, RelatedAnnotations};
 use seawall_core::kubernetes_events::EventReason;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Moment};
@@ -55,7 +55,7 @@ async fn run(admin: &Api, pods: &NodePods, name: &str, address: &str) {
 
 /// Returns the annotations of a ServiceAccount that the agent has read, with this value.
 fn says(email: &str) -> RelatedAnnotations {
-    RelatedAnnotations::of_object([(ACCOUNT, AnnotationValue::from(email))].into_iter().collect())
+    RelatedAnnotations::of_object([(ACCOUNT, LengthCheckedAnnotation::from(email))].into_iter().collect())
 }
 
 /// Returns the annotations of a ServiceAccount that the agent has read and that has no selected annotation.

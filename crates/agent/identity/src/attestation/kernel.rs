@@ -19,6 +19,10 @@
 //! namespace. In one namespace, two connections never have the same two ends at the same time, so a record names the pod of
 //! exactly one connection. In addition, the API server must list this pod as a hostNetwork pod.
 //!
+//! A trusted proxy (`identity.trustedProxies`, such as Istio's ztunnel) opens connections in the network namespaces of the pods that
+//! it serves. If the pod at the address has no record, and a trusted proxy has one with the same two ends, the agent identifies
+//! the pod as `source-ip` does, with that strategy's limits.
+//!
 //! If a connection has no record, the agent assigns the connection to no pod. A record can be missing for three reasons: a full
 //! table evicted the record, the redirect did not capture the connection, or the client did not use a socket of the kernel. A
 //! record under another pod's cgroup proves nothing, even if it is the only record with these two ends. A flood of records can
@@ -76,6 +80,11 @@ pub(crate) trait PodAddressClaims: PodsByAddress {
 
     /// True if the pod with this UID is alive and uses the node's network.
     fn is_host_network(&self, uid: &PodUid) -> bool;
+
+    /// Returns the live pods of the trusted proxies (`identity.trustedProxies`).
+    fn trusted_proxies(&self) -> Vec<PodUid> {
+        Vec::new()
+    }
 }
 
 /// Identifies the pod of a connection by the source address and the kernel's record.
@@ -95,11 +104,31 @@ impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
         let pair = canonical_socket_pair(ends).ok_or(RejectionReason::NoConnectionRecord)?;
         if is_from_node(pair) {
             let uid = self.records.find(RecordOwner::Node, pair).ok_or(RejectionReason::HostNetwork)?;
-            return if self.pods.is_host_network(&uid) { Ok(uid) } else { Err(RejectionReason::UnknownPod) };
+            return match self.pods.is_host_network(&uid) {
+                true => Ok(uid),
+                false if is_config_hash(&uid) => Err(RejectionReason::NoServiceAccount),
+                false => Err(RejectionReason::UnknownPod),
+            };
         }
         let uid = self.claimant(pair)?;
         let owner = self.records.find(RecordOwner::Pod(&uid), pair);
         owner.filter(|owner| *owner == uid).ok_or(RejectionReason::NoConnectionRecord)
+    }
+
+    /// Names the pod of a connection that a trusted proxy opened in the pod's network namespace. Returns `None` if no trusted proxy
+    /// opened it.
+    ///
+    /// The record says only that the proxy made the connection, so the pod rests on its address alone. Therefore this function asks
+    /// for the only pod *at* the address, as `source-ip` does, and the caller must prove that the view is current. A proxy's record
+    /// from the node's own network namespace is under the node, so it never counts here. A proxy's pod that the API server has not
+    /// reported is not in the list, so its records count for nobody.
+    fn named_through_proxy(&self, ends: &ConnectionEnds<'_>) -> Option<Result<PodUid, RejectionReason>> {
+        let pair = canonical_socket_pair(ends).filter(|pair| !is_from_node(*pair))?;
+        let opened = |proxy: &PodUid| {
+            self.records.find(RecordOwner::Pod(proxy), pair).is_some_and(|owner| owner == *proxy)
+        };
+        let proxies = self.pods.trusted_proxies();
+        proxies.iter().any(opened).then(|| self.pods.uid_at(pair.peer.ip()).map_err(Into::into))
     }
 
     fn claimant(&self, pair: SocketPair) -> Result<PodUid, RejectionReason> {
@@ -111,6 +140,14 @@ impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
             None => Err(self.pods.uid_at(ip).err().unwrap_or(AddressLookupError::Absent).into()),
         }
     }
+}
+
+/// True if the cgroup of this name belongs to a static pod. The kubelet names it by a hash of the pod's file: 32 hexadecimal digits,
+/// while the API server's UIDs have hyphens (kubernetes, pkg/kubelet/config/common.go, `applyDefaults`).
+///
+/// The name comes from the cgroup, which the kubelet chooses, and not from an annotation, which a tenant can write.
+fn is_config_hash(uid: &PodUid) -> bool {
+    uid.0.len() == 32 && uid.0.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Returns both ends, with IPv4-mapped IPv6 addresses converted to IPv4. Returns `None` if the connection has ended.
@@ -129,27 +166,49 @@ impl<P: PodAddressClaims, N: ConnectionRecords> Attestation for KernelAttestatio
     /// Returns the pod if the API server and the kernel's record name the same pod.
     ///
     /// The agent rejects a connection from the node's own address if the connection has no record, because the client is not in
-    /// a pod. Every other connection without a pod is pending, because the client can be a new pod that the API server has not
+    /// a pod, or if the record is a static pod's. Every other connection without a pod is pending, because the client can be a new pod that the API server has not
     /// reported yet.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         match self.named(ends) {
             Ok(uid) => AttestationVerdict::Pod(uid),
-            Err(RejectionReason::HostNetwork) => AttestationVerdict::Rejected(RejectionReason::HostNetwork),
-            Err(reason) => {
-                if reason == RejectionReason::NoConnectionRecord {
-                    self.records.count_missed();
-                }
-                AttestationVerdict::Pending
+            Err(reason @ RejectionReason::HostNetwork) => AttestationVerdict::Rejected(reason),
+            // The cgroup's name proves this. A static pod with an address of its own stays pending, because the address can
+            // already belong to a new pod that the API server has not reported.
+            Err(reason @ RejectionReason::NoServiceAccount)
+                if canonical_socket_pair(ends).is_some_and(is_from_node) =>
+            {
+                AttestationVerdict::Rejected(reason)
             }
+            Err(RejectionReason::NoConnectionRecord) => match self.named_through_proxy(ends) {
+                Some(Ok(uid)) if self.pods.is_current() => AttestationVerdict::Pod(uid),
+                Some(_) => AttestationVerdict::Pending,
+                None => {
+                    self.records.count_missed();
+                    AttestationVerdict::Pending
+                }
+            },
+            Err(_) => AttestationVerdict::Pending,
         }
     }
 
     fn guess(&self, ends: &ConnectionEnds<'_>) -> Result<PodUid, RejectionReason> {
-        self.named(ends)
+        self.named(ends).or_else(|reason| match reason {
+            RejectionReason::NoConnectionRecord => self.named_through_proxy(ends).unwrap_or(Err(reason)),
+            _ => Err(reason),
+        })
     }
 
     fn attest<'a>(&'a self, ends: ConnectionEnds<'a>) -> AttestFuture<'a, Result<PodUid, RejectionReason>> {
-        Box::pin(async move { self.named(&ends) })
+        Box::pin(async move {
+            let named = self.named(&ends);
+            if named != Err(RejectionReason::NoConnectionRecord) || self.named_through_proxy(&ends).is_none()
+            {
+                return named;
+            }
+            self.pods.wait_until_current().await;
+            // Read the address again: only this lookup is in a view that is proven current.
+            self.named_through_proxy(&ends).unwrap_or(named)
+        })
     }
 
     fn wait_for_change(&self) -> AttestFuture<'_, ()> {
@@ -157,9 +216,13 @@ impl<P: PodAddressClaims, N: ConnectionRecords> Attestation for KernelAttestatio
     }
 
     fn discard_evidence(&self, uid: &PodUid, ends: &ConnectionEnds<'_>) {
-        if let Some(pair) = canonical_socket_pair(ends) {
-            self.records
-                .forget(if is_from_node(pair) { RecordOwner::Node } else { RecordOwner::Pod(uid) }, pair);
+        let Some(pair) = canonical_socket_pair(ends) else { return };
+        if is_from_node(pair) {
+            return self.records.forget(RecordOwner::Node, pair);
+        }
+        self.records.forget(RecordOwner::Pod(uid), pair);
+        for proxy in self.pods.trusted_proxies() {
+            self.records.forget(RecordOwner::Pod(&proxy), pair);
         }
     }
 
@@ -203,20 +266,27 @@ mod tests {
     struct View {
         claims: HashMap<IpAddr, &'static str>,
         on_node: Vec<&'static str>,
+        proxies: Vec<&'static str>,
+        /// The addresses whose pod shuts down, so that another pod can already have them.
+        reassignable: Vec<IpAddr>,
+        /// True if the view is proven current. Kernel attestation depends on this only for connections of trusted proxies.
+        is_current: bool,
     }
 
     impl PodsByAddress for View {
         fn uid_at(&self, address: IpAddr) -> Result<PodUid, AddressLookupError> {
+            if self.reassignable.contains(&address) {
+                return Err(AddressLookupError::Ambiguous);
+            }
             self.claimant_at(address).ok_or(AddressLookupError::Absent)
         }
 
-        /// Always returns `false`, because kernel attestation must not depend on a current view.
         fn is_current(&self) -> bool {
-            false
+            self.is_current
         }
 
         fn wait_until_current(&self) -> AttestFuture<'_, ()> {
-            Box::pin(std::future::pending())
+            if self.is_current { Box::pin(async {}) } else { Box::pin(std::future::pending()) }
         }
 
         fn wait_for_newer(&self) -> AttestFuture<'_, ()> {
@@ -231,6 +301,10 @@ mod tests {
 
         fn is_host_network(&self, uid: &PodUid) -> bool {
             self.on_node.iter().any(|known| *known == &*uid.0)
+        }
+
+        fn trusted_proxies(&self) -> Vec<PodUid> {
+            self.proxies.iter().map(|name| uid(name)).collect()
         }
     }
 
@@ -258,6 +332,8 @@ mod tests {
     }
 
     const NODE: &str = "10.4.0.1:8988";
+    /// A hash of a static pod's file, which is the last part of its cgroup's name.
+    const STATIC: &str = "0123456789abcdef0123456789abcdef";
     const CART: &str = "10.4.0.7:40000";
 
     fn at(text: &str) -> SocketAddr {
@@ -276,7 +352,7 @@ mod tests {
     /// network.
     fn kernel(records: &[(&'static str, &str, &'static str)]) -> KernelAttestation<View, Table> {
         let claims = [(at(CART).ip(), "cart"), ("10.4.0.9".parse().unwrap(), "old")].into();
-        let view = View { claims, on_node: vec!["agent"] };
+        let view = View { claims, on_node: vec!["agent"], ..View::default() };
         let record = |(under, peer, pod): &(&'static str, &str, &'static str)| {
             (*under, SocketPair { peer: at(peer), local: at(NODE) }, *pod)
         };
@@ -336,6 +412,27 @@ mod tests {
                 "10.4.0.1:5",
                 nobody(RejectionReason::UnknownPod),
             ),
+            (
+                "a static pod on the node's network, by the name that the kubelet gives its cgroup",
+                &[("", "10.4.0.1:5", STATIC)],
+                "10.4.0.1:5",
+                Err((
+                    AttestationVerdict::Rejected(RejectionReason::NoServiceAccount),
+                    RejectionReason::NoServiceAccount,
+                )),
+            ),
+            (
+                "a pod whose UID is as long but has hyphens",
+                &[("", "10.4.0.1:5", "0123456789ab-def0123456789abcdef")],
+                "10.4.0.1:5",
+                nobody(RejectionReason::UnknownPod),
+            ),
+            (
+                "a static pod's name in the record of a pod with an address",
+                &[("cart", CART, STATIC)],
+                CART,
+                nobody(RejectionReason::NoConnectionRecord),
+            ),
             ("no pod", &[], "10.4.0.1:5", stranger.clone()),
             (
                 "a pod that uses the node's address",
@@ -352,6 +449,74 @@ mod tests {
             };
             assert_eq!(said, expected.map(uid), "{case}");
         }
+    }
+
+    /// Returns an attestation as [`kernel`] does, in which "ztunnel" is a trusted proxy.
+    fn with_proxy(
+        records: &[(&'static str, &str, &'static str)],
+        is_current: bool,
+    ) -> KernelAttestation<View, Table> {
+        let mut kernel = kernel(records);
+        kernel.pods = View { proxies: vec!["ztunnel"], is_current, ..kernel.pods };
+        kernel
+    }
+
+    #[tokio::test]
+    async fn a_pod_behind_a_trusted_proxy_is_named_by_its_address_in_a_current_view_alone() {
+        let of_proxy = [("ztunnel", CART, "ztunnel")];
+        let current = with_proxy(&of_proxy, true);
+        assert_eq!(current.verdict(&from(CART)), AttestationVerdict::Pod(uid("cart")));
+        assert_eq!(current.attest(from(CART)).await, Ok(uid("cart")));
+        let outdated = with_proxy(&of_proxy, false);
+        assert_eq!(outdated.verdict(&from(CART)), AttestationVerdict::Pending);
+        assert_eq!(
+            outdated.guess(&from(CART)),
+            Ok(uid("cart")),
+            "a guess divides capacity and gives no credentials"
+        );
+        let waits = tokio::time::timeout(std::time::Duration::ZERO, outdated.attest(from(CART))).await;
+        assert!(waits.is_err(), "it waits for the proof");
+    }
+
+    #[test]
+    fn behind_a_trusted_proxy_an_address_that_may_have_changed_hands_is_nobodys() {
+        let mut kernel = with_proxy(&[("ztunnel", CART, "ztunnel")], true);
+        kernel.pods.reassignable = vec![at(CART).ip()];
+        assert_eq!(kernel.verdict(&from(CART)), AttestationVerdict::Pending);
+        assert_eq!(kernel.guess(&from(CART)), Err(RejectionReason::Ambiguous));
+        // The pod's own record names it all the same.
+        let mut direct = with_proxy(&[("cart", CART, "cart")], false);
+        direct.pods.reassignable = vec![at(CART).ip()];
+        assert_eq!(direct.verdict(&from(CART)), AttestationVerdict::Pod(uid("cart")));
+    }
+
+    #[test]
+    fn only_a_trusted_proxys_own_record_outside_the_nodes_network_speaks_for_another_pod() {
+        for (case, records, peer) in [
+            ("a pod that is no trusted proxy", &[("evil", CART, "evil")][..], CART),
+            ("the proxy's record of another port", &[("ztunnel", "10.4.0.7:1", "ztunnel")], CART),
+            ("a proxy on the node's network", &[("", CART, "ztunnel")], CART),
+            ("a record of another pod under the proxy's cgroup", &[("ztunnel", CART, "evil")], CART),
+            (
+                "an address that the API server does not report",
+                &[("ztunnel", "10.4.0.8:5", "ztunnel")],
+                "10.4.0.8:5",
+            ),
+        ] {
+            let kernel = with_proxy(records, true);
+            assert_eq!(kernel.verdict(&from(peer)), AttestationVerdict::Pending, "{case}");
+        }
+        let on_node = with_proxy(&[("ztunnel", "10.4.0.1:5", "ztunnel")], true);
+        let verdict = on_node.verdict(&from("10.4.0.1:5"));
+        assert_eq!(verdict, AttestationVerdict::Rejected(RejectionReason::HostNetwork), "the node's address");
+    }
+
+    #[test]
+    fn the_proxys_record_is_good_for_one_connection() {
+        let kernel = with_proxy(&[("ztunnel", CART, "ztunnel")], true);
+        kernel.discard_evidence(&uid("cart"), &from(CART));
+        assert!(kernel.records.0.lock().unwrap().is_empty());
+        assert_eq!(kernel.verdict(&from(CART)), AttestationVerdict::Pending);
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(crate) enum RejectionReason {
     PodsNotSynced,
     /// More than one pod may have this address.
     Ambiguous,
+    /// The client is a static pod. Static pods have no ServiceAccount.
+    NoServiceAccount,
     /// A pod is known at this address, but the agent has no proof that its view of pods is current.
     StaleView,
     /// The kernel has no record of the connection that matches the pod at this address.

@@ -43,6 +43,8 @@ pub(crate) enum AddressLookupError {
     PodsNotSynced,
     /// More than one pod may have the address.
     Ambiguous,
+    /// Only a static pod has the address, and a static pod has no ServiceAccount.
+    NoServiceAccount,
 }
 
 impl From<AddressLookupError> for RejectionReason {
@@ -51,6 +53,7 @@ impl From<AddressLookupError> for RejectionReason {
             AddressLookupError::Absent => Self::UnknownPod,
             AddressLookupError::PodsNotSynced => Self::PodsNotSynced,
             AddressLookupError::Ambiguous => Self::Ambiguous,
+            AddressLookupError::NoServiceAccount => Self::NoServiceAccount,
         }
     }
 }

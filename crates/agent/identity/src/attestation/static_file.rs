@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use seawall_config::{Document, DocumentNode, DocumentTable, ValidationErrors};
-use seawall_core::annotations::{AnnotationValue, Annotations, RelatedAnnotations};
+use seawall_core::annotations::{Annotations, LengthCheckedAnnotation, RelatedAnnotations};
 use seawall_core::attestation::{
     AnnotatedObject, AttestFuture, AttestedAddresses, ConnectionEnds, IdentityFileKey,
 };
@@ -153,7 +153,7 @@ fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAd
 }
 
 /// Reads the value of a key that replaces an annotation. Returns `None` if the entry has no valid value.
-fn annotation(table: &DocumentTable<'_>, key: &IdentityFileKey) -> Option<AnnotationValue> {
+fn annotation(table: &DocumentTable<'_>, key: &IdentityFileKey) -> Option<LengthCheckedAnnotation> {
     table.node_of_key(key.name).text(key.expected, |text| (key.is_valid)(text).then(|| text.into()))
 }
 
@@ -184,7 +184,7 @@ fn attested(
     let uid = PodUid(format!("static:{}/{name}@{}", service_account.namespace, address?).into());
     let pod = Pod { uid, name, service_account };
     let facts = PodAnnotations {
-        pod: of(AnnotatedObject::Pod),
+        own_annotations: of(AnnotatedObject::Pod),
         // An annotation that the file omits counts as absent, not as unread.
         service_account: RelatedAnnotations::of_object(of(AnnotatedObject::ServiceAccount)),
         namespace: RelatedAnnotations::of_object(of(AnnotatedObject::Namespace)),
@@ -237,7 +237,11 @@ mod tests {
             (Annotations::default(), RelatedAnnotations::of_object(Annotations::default()));
         assert_eq!(
             cart.annotations,
-            PodAnnotations { pod, service_account: RelatedAnnotations::of_object(said), namespace }
+            PodAnnotations {
+                own_annotations: pod,
+                service_account: RelatedAnnotations::of_object(said),
+                namespace
+            }
         );
         assert!(format!("{:?}", cart.subject_token_source).contains("/etc/seawall/tokens/cart-0"));
         let verdict = |address| {
@@ -283,7 +287,7 @@ mod tests {
         assert_eq!(
             cart.annotations,
             PodAnnotations {
-                pod: said("one"),
+                own_annotations: said("one"),
                 service_account,
                 namespace: RelatedAnnotations::of_object(said("three"))
             }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use seawall_clouds::testing::{BOTH_CLOUDS_BROKERED_CONFIG, PodFixture};
 use seawall_cluster::testing::ManualCluster;
 use seawall_core::ServiceAccount;
-use seawall_core::annotations::{AnnotationValue, Annotations};
+use seawall_core::annotations::{Annotations, LengthCheckedAnnotation};
 use seawall_core::attestation::ConnectionEnds;
 use seawall_core::cloud::CloudName;
 use seawall_server::connection_client::ClientResolver;
@@ -48,8 +48,7 @@ fn pod(name: &str, address: &str) -> Value {
 
 /// Returns a configuration in which pods of these ServiceAccounts get the node's own credentials.
 fn passing(accounts: &str) -> String {
-    BOTH_CLOUDS_BROKERED_CONFIG
-        .replace("google: {", &format!("google: {{ passthroughServiceAccounts: [{accounts}],"))
+    format!("realServer: [{accounts}]\n{BOTH_CLOUDS_BROKERED_CONFIG}")
 }
 
 impl World {
@@ -145,7 +144,7 @@ async fn a_pod_that_is_deleted_or_loses_its_address_while_a_swap_waits_is_refuse
 
     threads.replaced.send(()).unwrap();
     threads.completed.await.unwrap();
-    assert_eq!(world.google("search"), "passthrough");
+    assert_eq!(world.google("search"), "real-server");
     assert!(
         cart.entitlements().is_pending_for_cloud(CloudName::Google),
         "a pod that is gone gets no entitlement"
@@ -160,7 +159,8 @@ async fn a_pod_that_is_deleted_or_loses_its_address_while_a_swap_waits_is_refuse
 async fn a_pod_that_appears_while_a_swap_waits_has_nothing_of_what_changes_until_its_end() {
     for is_replaced in [true, false] {
         let mut world = World::start(&[]).await;
-        let threads = world.swap(&passing("shop/cart")).await;
+        let conceal = BOTH_CLOUDS_BROKERED_CONFIG.replace("google: {", "google: { mode: conceal,");
+        let threads = world.swap(&conceal).await;
         world.report(&[pod("cart", CART)]).await;
         let cart = world.entry("cart").unwrap();
         assert_eq!((world.at(CART).as_deref(), &*world.google("cart")), (Some("cart"), "pending"));
@@ -174,7 +174,7 @@ async fn a_pod_that_appears_while_a_swap_waits_has_nothing_of_what_changes_until
         assert_eq!(world.google("cart"), if is_replaced { "passthrough" } else { "federated" });
         // A pod that appears after the swap has its entitlements at once.
         world.report(&[pod("cart", CART), pod("search", OTHER)]).await;
-        assert_eq!(world.google("search"), "federated");
+        assert_eq!(world.google("search"), world.google("cart"));
     }
 }
 
@@ -190,7 +190,9 @@ async fn an_annotation_that_changes_while_a_swap_waits_counts_at_its_end() {
         let threads = world.swap(&BOTH_CLOUDS_BROKERED_CONFIG.replace("zone: z", "zone: y")).await;
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let annotations: Annotations =
-            [("iam.gke.io/gcp-service-account", AnnotationValue::from(&*account))].into_iter().collect();
+            [("iam.gke.io/gcp-service-account", LengthCheckedAnnotation::from(&*account))]
+                .into_iter()
+                .collect();
         world.cluster.publish_annotations(service_account, annotations);
         world.settle().await;
         assert_eq!(world.google("cart"), "pending");

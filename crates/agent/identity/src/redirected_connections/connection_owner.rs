@@ -59,6 +59,11 @@ impl KernelRecords {
         }))
     }
 
+    /// Returns the cgroup of this pod, or `None` if the pod has none yet.
+    pub(crate) fn cgroup_of_pod(&self, uid: &PodUid) -> Option<u64> {
+        self.0.group(uid)
+    }
+
     /// Returns the number of connections from pods' addresses for which the kernel had no record.
     pub fn missed_count(&self) -> u64 {
         self.0.missed.load(Ordering::Relaxed)

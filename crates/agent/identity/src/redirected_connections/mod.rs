@@ -12,6 +12,7 @@
 
 mod connection_owner;
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,14 +21,16 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use rustix::thread::CapabilitySet;
-use seawall_core::Clock;
+use seawall_cluster::NodePods;
 use seawall_core::cloud::DialectName;
 use seawall_core::shutdown::{StopSignal, Stopper};
+use seawall_core::{Clock, ServiceAccount};
 use seawall_redirect::{
     AgentAddress, AgentHeartbeat, AttachmentSnapshot, AttachmentState, ConnectionMap, CounterMap, Error,
-    Pins, PodCgroups, PodsParentCgroup, TargetMap, read_status,
+    Pins, PodCgroups, PodsParentCgroup, TargetMap, TrustedProxyMap, read_status,
 };
 
+use super::cluster_attester::pods_of_service_accounts;
 use super::config::KernelIdentityConfig;
 use super::redirect_target::agent_address;
 pub use connection_owner::KernelRecords;
@@ -61,6 +64,9 @@ pub struct RedirectHandle {
     pub ebpf_counters: CounterMap,
     /// The programs' records of connections.
     pub records: KernelRecords,
+    /// The map in which the programs find the pods of trusted proxies.
+    proxies: Mutex<TrustedProxyMap>,
+    trusted_proxies: Vec<ServiceAccount>,
     /// The redirect's attachment at the time when the agent opened this handle.
     pub attachment: AttachmentSnapshot,
     has_claimed_target: AtomicBool,
@@ -124,6 +130,8 @@ impl RedirectHandle {
             heartbeat: Mutex::new(heartbeat),
             ebpf_counters: told(CounterMap::open(&pins))?,
             records: KernelRecords::new(callers, site, pods, clock.clone()),
+            proxies: Mutex::new(told(TrustedProxyMap::open(&pins))?),
+            trusted_proxies: section.trusted_proxies.clone(),
             attachment,
             has_claimed_target: AtomicBool::new(false),
             replaces_older_layout,
@@ -266,6 +274,32 @@ impl RedirectHandle {
     /// The kernel refuses to read or to write the maps.
     pub fn write_heartbeat(&self) -> Result<bool, Error> {
         self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner).beat()
+    }
+
+    /// Tells the programs the pods of trusted proxies, after each change, until shutdown begins. Until the programs know a proxy's
+    /// pod, they charge its records to that pod, so the pods behind it share one pod's limit.
+    pub async fn publish_trusted_proxies(&self, pods: NodePods, mut stop: StopSignal) {
+        let mut published = None;
+        while !self.trusted_proxies.is_empty() && !stop.has_begun() {
+            let version = pods.snapshot().version();
+            let uids = pods_of_service_accounts(&pods, &self.trusted_proxies);
+            let cgroups: BTreeSet<u64> =
+                uids.iter().filter_map(|uid| self.records.cgroup_of_pod(uid)).collect();
+            if published.as_ref() != Some(&cgroups) {
+                let written = self.proxies.lock().unwrap_or_else(PoisonError::into_inner).replace(&cgroups);
+                match written {
+                    Ok(()) => published = Some(cgroups),
+                    Err(error) => {
+                        tracing::error!(%error, "cannot tell the redirect's programs the trusted proxies; the agent tries again");
+                    }
+                }
+            }
+            tokio::select! {
+                _ = pods.wait_for_newer(version) => {}
+                () = tokio::time::sleep(AFTER_FAILURE) => {}
+                () = stop.wait() => return,
+            }
+        }
     }
 
     /// Checks the target until shutdown begins. If the target is another agent that is dead (see `other`), makes this agent the

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use seawall_http::RequestHead;
 
 use super::credentials::CredentialsDocument;
-use super::{NOT_FOUND, PATH_CHARSET, header_checks, refuse};
+use super::{NOT_FOUND, REQUEST_PATH_CHARSET, header_checks, refuse};
 use crate::request_head_rules::require_no_body;
 use seawall_http::path::{self, BAD_TARGET};
 use seawall_http::{Refusal, ResponseContext};
@@ -98,7 +98,7 @@ impl ContainerCredentialsEndpoint {
         require_no_body(head)?;
         header_checks::require_not_proxied(head)?;
         self.host(head)?;
-        let path = path::canonicalise_target_with(head.target, &PATH_CHARSET)?.path;
+        let path = path::canonicalise_target_with(head.target, &REQUEST_PATH_CHARSET)?.path;
         if !is_endpoint_path(path.as_str()) {
             return Err(NOT_FOUND);
         }

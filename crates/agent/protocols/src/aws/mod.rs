@@ -23,7 +23,7 @@ pub use credentials::{CredentialsDocument, DocumentFormat};
 pub use full_match_regex::{Pattern, PatternError};
 pub use imds::{Imds, ImdsQuery, ImdsRequest, ImdsResource, TokenRequirement, TokenRules};
 pub use node_metadata::InstanceMetadata;
-pub use role::RoleName;
+pub use role::{OwnRole, RequestedRole, RoleName};
 pub use session_token::{
     GrantedToken, InvalidStoredTokenKeys, TokenClient, TokenSigningKeys, TokenSubject, TtlLimit,
 };
@@ -34,7 +34,11 @@ use seawall_http::path::PathCharset;
 
 /// The characters that AWS's paths may contain. They are the characters of [`PLAIN_CHARSET`](seawall_http::path::PLAIN_CHARSET)
 /// and the characters of role names (IAM user guide, "IAM and AWS STS quotas").
-pub static PATH_CHARSET: PathCharset = PathCharset::with_extra(b"+=,");
+pub static REQUEST_PATH_CHARSET: PathCharset = PathCharset::with_extra(b"+=,");
+
+/// The characters of the metadata service's paths. Clients can encode the slashes of a role's ARN, so this charset decodes
+/// slashes. The service takes an encoded slash nowhere else.
+pub static IMDS_PATH_CHARSET: PathCharset = PathCharset::with_extra(b"+=,").decoding_slashes();
 
 /// The refusal for a path that does not exist or that pods are not allowed to read.
 ///

@@ -97,7 +97,7 @@ pub enum TreeResource<'t, 'b> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeResponse<'t, 'b> {
     /// The text of a leaf, a listing, a recursive read or a probe.
-    Text(TreeText<'t>),
+    Text(CredentialFreeBody<'t>),
     /// A redirect for a directory path without the final slash.
     Redirect(DirectoryRedirect<'b>),
 }
@@ -123,7 +123,7 @@ pub enum CredentialQuery<'t, 'b> {
 
 /// A text body that contains no credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TreeText<'t> {
+pub struct CredentialFreeBody<'t> {
     /// The body.
     pub body: Cow<'t, str>,
     /// The body's `Content-Type`.
@@ -134,10 +134,10 @@ pub struct TreeText<'t> {
     pub route_name: &'static str,
 }
 
-impl TreeText<'_> {
+impl CredentialFreeBody<'_> {
     /// Copies borrowed text, so the result owns its text.
-    pub fn into_owned(self) -> TreeText<'static> {
-        TreeText { body: Cow::Owned(self.body.into_owned()), ..self }
+    pub fn into_owned(self) -> CredentialFreeBody<'static> {
+        CredentialFreeBody { body: Cow::Owned(self.body.into_owned()), ..self }
     }
 }
 
@@ -266,7 +266,7 @@ impl MetadataTree {
     ///
     /// # Errors
     /// This tree has no text at the path of `look`.
-    pub fn reread_text(&self, look: &LongPollTarget) -> Result<TreeText<'_>, Refusal> {
+    pub fn reread_text(&self, look: &LongPollTarget) -> Result<CredentialFreeBody<'_>, Refusal> {
         match self.find(&look.path)? {
             FoundEntry::Directory(directory) => Ok(known_directory(directory, look.form)),
             FoundEntry::Leaf(leaf) => Ok(known_leaf(leaf, look.form)),
@@ -325,13 +325,13 @@ const ACCOUNTS: &str = "/computeMetadata/v1/instance/service-accounts/";
 /// Answers `/` and `/computeMetadata/`, which Go's library probes. The request needs no flavour header and can have any query.
 ///
 /// The response reveals only that this is a metadata server.
-fn probe(path: &CanonicalPath<'_>) -> Option<TreeText<'static>> {
+fn probe(path: &CanonicalPath<'_>) -> Option<CredentialFreeBody<'static>> {
     let body = match path.as_str() {
         "/" => "computeMetadata/\n",
         "/computeMetadata/" => "v1/\n",
         _ => return None,
     };
-    Some(TreeText { body: body.into(), content_type: TEXT, etag: None, route_name: "probe" })
+    Some(CredentialFreeBody { body: body.into(), content_type: TEXT, etag: None, route_name: "probe" })
 }
 
 fn ask_directory<'t, 'b>(
@@ -356,22 +356,22 @@ fn ask_directory<'t, 'b>(
     Ok((TreeResource::WithoutCredential(TreeResponse::Text(known)), unchanged(directory.etag(), params)))
 }
 
-fn known_directory(directory: &Directory, form: Form) -> TreeText<'_> {
+fn known_directory(directory: &Directory, form: Form) -> CredentialFreeBody<'_> {
     let (body, content_type, route) = match form.alt {
         _ if !form.is_recursive => (directory.listing(), TEXT, "listing"),
         Some(ResponseFormat::Text) => (directory.to_text(), TEXT, "recursive"),
         Some(ResponseFormat::Json) | None => (directory.to_json(), JSON, "recursive"),
     };
-    TreeText { body: body.into(), content_type, etag: Some(directory.etag()), route_name: route }
+    CredentialFreeBody { body: body.into(), content_type, etag: Some(directory.etag()), route_name: route }
 }
 
 /// Returns a leaf as text, or as JSON if the client requests JSON. `recursive` has no effect on a leaf.
-fn known_leaf(leaf: &Leaf, form: Form) -> TreeText<'_> {
+fn known_leaf(leaf: &Leaf, form: Form) -> CredentialFreeBody<'_> {
     let (body, content_type) = match form.alt {
         Some(ResponseFormat::Json) => (leaf.to_json().into(), JSON),
         Some(ResponseFormat::Text) | None => (leaf.as_text().into(), TEXT),
     };
-    TreeText { body, content_type, etag: Some(leaf.etag()), route_name: "leaf" }
+    CredentialFreeBody { body, content_type, etag: Some(leaf.etag()), route_name: "leaf" }
 }
 
 /// Returns the long poll if the client must wait. A client whose etag differs from this content's etag gets an immediate answer.

@@ -19,8 +19,8 @@ pub mod tree;
 pub use conceal::{AdmittedRequest, admit_request};
 pub use etag::ETag;
 pub use federate::{
-    CredentialQuery, DirectoryRedirect, LongPollTarget, MetadataTree, TreeRequest, TreeResource,
-    TreeResponse, TreeText,
+    CredentialFreeBody, CredentialQuery, DirectoryRedirect, LongPollTarget, MetadataTree, TreeRequest,
+    TreeResource, TreeResponse,
 };
 pub use node_metadata::{AccountScopes, GoogleIdentity, NodeMetadata};
 pub use query::{ResponseFormat, WaitForChange};

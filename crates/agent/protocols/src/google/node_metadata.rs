@@ -3,6 +3,7 @@
 //! This module contains no code for requests. [`super::federate`] answers requests from the trees.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::scopes::join_scopes;
@@ -34,6 +35,8 @@ pub struct NodeMetadata {
     pub cluster_location: Option<String>,
     /// The value of `attributes/cluster-uid`.
     pub cluster_uid: Option<String>,
+    /// Further values below `attributes/`, by name. A name is one segment of a path, and not one of the three names above.
+    pub attributes: BTreeMap<String, String>,
     /// The universe domain. It is `googleapis.com` outside sovereign clouds.
     pub universe_domain: String,
 }
@@ -156,8 +159,10 @@ fn attributes(node: &NodeMetadata) -> Children {
         ("cluster-name", &node.cluster_name),
         ("cluster-uid", &node.cluster_uid),
     ];
-    facts
+    let facts = facts
         .into_iter()
-        .filter_map(|(name, value)| Some((name.into(), Leaf::new_text_entry(value.as_ref()?))))
-        .collect()
+        .filter_map(|(name, value)| Some((Cow::Borrowed(name), Leaf::new_text_entry(value.as_ref()?))));
+    let others =
+        node.attributes.iter().map(|(name, value)| (name.clone().into(), Leaf::new_text_entry(value)));
+    facts.chain(others).collect()
 }

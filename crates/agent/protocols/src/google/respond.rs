@@ -8,7 +8,7 @@
 use seawall_http::head_writer;
 
 use super::etag::ETag;
-use super::federate::{DirectoryRedirect, TreeText};
+use super::federate::{CredentialFreeBody, DirectoryRedirect};
 use super::query::ResponseFormat;
 use crate::hex::format_hex;
 use seawall_http::{Refusal, ResponseContext};
@@ -75,7 +75,7 @@ impl MetadataServerKind {
     }
 
     /// Writes a text body.
-    pub fn write_text(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &TreeText<'_>) {
+    pub fn write_text(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &CredentialFreeBody<'_>) {
         frame.begin_head(out, 200, self.constant_headers());
         write_etag(out, known.etag);
         head_writer::write_header(out, "Content-Type", known.content_type.as_bytes());

@@ -14,8 +14,8 @@ use seawall_protocols::aws::session_token::{
     BAD_TOKEN, EXPIRED_TOKEN, TOKEN_POD_MISMATCH, UNKNOWN_POD_MAX_TTL,
 };
 use seawall_protocols::aws::{
-    DocumentFormat, ImdsRequest, ImdsResource, NOT_FOUND, PATH_CHARSET, REPEATED_HEADER, RoleName,
-    TokenClient, UnixTime,
+    DocumentFormat, ImdsRequest, ImdsResource, NOT_FOUND, REPEATED_HEADER, REQUEST_PATH_CHARSET,
+    RequestedRole, RoleName, TokenClient, UnixTime,
 };
 use seawall_protocols::request_head_rules::{PROXIED_REQUEST, UNEXPECTED_BODY};
 
@@ -186,7 +186,10 @@ fn what_clients_send_is_read_and_answered_without_a_copy() {
     for raw in [get(OWN), with_token(OWN, &token)] {
         let is_borrowed = scene.ask(&raw, |asked| match asked {
             ImdsRequest::Read(query) => {
-                matches!(query.resource, ImdsResource::RoleCredentials { name: Cow::Borrowed("cart"), .. })
+                matches!(
+                    query.resource,
+                    ImdsResource::RoleCredentials { role: RequestedRole::Name(Cow::Borrowed("cart")), .. }
+                )
             }
             ImdsRequest::Token(_) => false,
         });
@@ -304,11 +307,75 @@ fn a_role_is_found_in_every_spelling_of_its_name() {
     let asked = scene.ask(&get("/latest/meta-data/iam/security-credentials/x%2By"), |asked| match asked {
         ImdsRequest::Read(query) => {
             query.resource
-                == ImdsResource::RoleCredentials { name: "x+y".into(), shape: DocumentFormat::WithoutAccount }
+                == ImdsResource::RoleCredentials {
+                    role: RequestedRole::Name("x+y".into()),
+                    shape: DocumentFormat::WithoutAccount,
+                }
         }
         ImdsRequest::Token(_) => false,
     });
     assert_eq!(asked, Ok(true));
+}
+
+/// Clients that were configured for KIAM ask at the ARN that the pod's annotation holds.
+#[test]
+fn a_role_is_found_at_its_arn_and_no_other_is() {
+    let scene = Scene::new();
+    let at = |spelling: &str| scene.exchange(&get(&format!("{LISTING}{spelling}")));
+    for own in [
+        "arn:aws:iam::123456789012:role/pods/cart",
+        "arn:aws:iam::123456789012:role/pods/cart/",
+        "arn%3Aaws%3Aiam%3A%3A123456789012%3Arole/pods/cart",
+        "arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2Fpods%2Fcart",
+        "arn:aws:iam::123456789012:role%2fpods/%63art",
+        "arn:aws:iam::123456789012:role//pods/./cart",
+    ] {
+        let response = at(own);
+        assert_eq!(status(&response), "200", "{own}: {response}");
+        let extended = format!("/1.0/meta-data/iam/security-credentials-extended/{own}");
+        assert!(scene.exchange(&get(&extended)).contains("AccountId"), "{own}");
+        let none = Scene { role: None, ..Scene::new() };
+        let response = none.exchange(&get(&format!("{LISTING}{own}")));
+        assert_eq!(status(&response), NO_ROLE.status.to_string(), "{own}");
+        let strict = Scene::strict();
+        assert_eq!(refusal(&strict, &get(&format!("{LISTING}{own}"))), Some(NO_TOKEN), "{own}");
+    }
+    for other in [
+        "arn:aws:iam::123456789012:role/cart",
+        "arn:aws:iam::123456789012:role/pods/shop",
+        "arn:aws:iam::210987654321:role/pods/cart",
+        "arn:aws-cn:iam::123456789012:role%2Fpods%2Fcart",
+        "arn:aws:iam::123456789012:role/pods/cart/../shop",
+        "arn:aws:iam::123456789012:role%2fpods%2fcart%2f..%2fshop",
+    ] {
+        let response = at(other);
+        assert_eq!(status(&response), WRONG_ROLE.status.to_string(), "{other}");
+        assert!(!response.contains("ASIA"), "{response}");
+    }
+    for (no_role, refused) in [
+        ("arn:aws:iam::123456789012:role", NOT_FOUND),
+        ("arn:aws:iam::123456789012:user/pods/cart", NOT_FOUND),
+        ("arn:aws:sts::123456789012:assumed-role/cart/x", NOT_FOUND),
+        ("arn:aws:iam::123456789012:role/pods:x/cart", NOT_FOUND),
+        ("x/arn:aws:iam::123456789012:role/pods/cart", NOT_FOUND),
+        ("arn:aws:iam::123456789012:user%2Fpods%2Fcart", BAD_PATH),
+        ("arn:aws:iam::123456789012:role%252Fpods/cart", BAD_PATH),
+        ("arn:aws:iam::123456789012:role%5cpods/cart", BAD_PATH),
+        ("arn:aws:iam::123456789012:role%2F..%2Fcart", BAD_PATH),
+        ("arn:aws:iam::123456789012:role%2F..%2F..%2F..%2F..%2Fuser-data", BAD_PATH),
+        ("%2F", BAD_PATH),
+    ] {
+        let scene = Scene::passing(&["(?s).*"]);
+        assert_eq!(refusal(&scene, &get(&format!("{LISTING}{no_role}"))), Some(refused), "{no_role}");
+    }
+    // An encoded slash opens no other path, and no token.
+    let put = request("PUT /latest%2Fapi/token", &["X-aws-ec2-metadata-token-ttl-seconds: 60"]);
+    assert_eq!(refusal(&scene, &put), Some(BAD_PATH));
+    for target in
+        ["/latest%2fuser-data", "/latest/meta-data%2Fplacement/region", "/latest/meta-data/iam%2finfo"]
+    {
+        assert_eq!(refusal(&Scene::passing(&["(?s).*"]), &get(target)), Some(BAD_PATH), "{target}");
+    }
 }
 
 #[test]
@@ -345,7 +412,8 @@ fn no_encoding_of_a_path_is_another_path() {
         assert_eq!(what(&named, &get(&target)), Ok("Passthrough(\"/latest/user-data\")".into()), "{target}");
     }
     let back = get("/latest/user-data/../meta-data/iam/security-credentials/cart");
-    assert_eq!(what(&scene, &back), Ok("RoleCredentials { name: \"cart\", shape: WithoutAccount }".into()));
+    let cart = "RoleCredentials { role: Name(\"cart\"), shape: WithoutAccount }";
+    assert_eq!(what(&scene, &back), Ok(cart.into()));
 }
 
 /// `.*` used to let them through, and it is what careless flags of KIAM's come to.
@@ -457,7 +525,8 @@ fn a_version_and_what_is_below_it_is_claimed_and_nothing_else() {
         assert_eq!(is_imds_path(path), is_claimed, "{path}");
     }
     let target =
-        canonicalise_target_with("/latest/meta-data/iam/security-credentials/a+b", &PATH_CHARSET).unwrap();
+        canonicalise_target_with("/latest/meta-data/iam/security-credentials/a+b", &REQUEST_PATH_CHARSET)
+            .unwrap();
     assert!(is_imds_path(target.path.as_str()));
 }
 

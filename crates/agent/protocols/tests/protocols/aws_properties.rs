@@ -8,7 +8,7 @@ use proptest::sample::{Index, select};
 use seawall_http::{Framing, Header, HttpVersion, Refusal, RequestHead};
 use seawall_invariants::protocols::aws as invariants;
 use seawall_protocols::aws::session_token::BAD_TOKEN;
-use seawall_protocols::aws::{ImdsRequest, ImdsResource};
+use seawall_protocols::aws::{ImdsRequest, ImdsResource, OwnRole, RequestedRole};
 
 use crate::support::aws::{Scene, request};
 use crate::support::spelling::{honest, scrambled, spelled};
@@ -36,6 +36,7 @@ fn the_corpus_keeps_every_invariant() {
 }
 
 const OWN: &str = "/latest/meta-data/iam/security-credentials/cart";
+const OWN_ARN: &str = "/latest/meta-data/iam/security-credentials/arn:aws:iam::123456789012:role/pods/cart";
 
 /// What a pod must never be given, in the words of the real service; of the last no expression may let it have.
 fn forbidden() -> impl Strategy<Value = String> {
@@ -43,6 +44,7 @@ fn forbidden() -> impl Strategy<Value = String> {
         "latest/user-data",
         "latest/meta-data/iam/security-credentials/shop",
         "latest/meta-data/iam/security-credentials-extended/shop",
+        "latest/meta-data/iam/security-credentials/arn:aws:iam::123456789012:role/pods/shop",
         "latest/meta-data/identity-credentials/ec2/security-credentials/ec2-instance",
     ];
     let starts = vec!["", "", "http://169.254.169.254"];
@@ -57,18 +59,22 @@ fn read(scene: &Scene, target: &str) -> Result<String, Refusal> {
     let head = RequestHead { method: "GET", target, version, headers, framing, keep_alive: true };
     scene.ask_head(&head).map(|asked| match asked {
         ImdsRequest::Read(query) => match query.resource {
-            ImdsResource::RoleCredentials { name, .. } if name != "cart" => "another's role".to_owned(),
+            ImdsResource::RoleCredentials { role, .. } if !is_own(&role) => "another's role".to_owned(),
             what => format!("{what:?}"),
         },
         ImdsRequest::Token(_) => "a token".to_owned(),
     })
 }
 
+fn is_own(role: &RequestedRole<'_>) -> bool {
+    role.is_own(OwnRole { name: "cart", arn: "arn:aws:iam::123456789012:role/pods/cart" })
+}
+
 /// What [`scrambled`] requests are made of.
 const PIECES: &str = "/ // .. . %2e %2f %25 ; latest 2021-01-03 1.0 meta-data dynamic iam info security-credentials \
     security-credentials-extended cart shop a%2Bb + = , @ : api token user-data placement region instance-identity \
     document identity-credentials /latest/meta-data/iam/security-credentials/ /v1/credentials v1 credentials \
-    http://m ? & %00 é %43redentials";
+    http://m ? & %00 é %43redentials arn:aws:iam::123456789012:role %2Fpods%2F";
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
@@ -89,6 +95,12 @@ proptest! {
 
     #[test]
     fn an_honest_spelling_of_the_own_role_is_answered(target in honest(OWN)) {
+        let response = Scene::new().exchange(&request(&format!("GET {target}"), &[]));
+        prop_assert_eq!(status(&response), "200");
+    }
+
+    #[test]
+    fn an_honest_spelling_of_the_own_roles_arn_is_answered(target in honest(OWN_ARN)) {
         let response = Scene::new().exchange(&request(&format!("GET {target}"), &[]));
         prop_assert_eq!(status(&response), "200");
     }

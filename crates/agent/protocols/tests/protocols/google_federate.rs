@@ -371,6 +371,19 @@ fn tags_follow_the_content_of_what_is_asked_for() {
 }
 
 #[test]
+fn attributes_of_the_configuration_are_listed_beside_the_clusters() {
+    let attributes = [("team".into(), "shop & co".into()), ("a_b.c".into(), String::new())].into();
+    let tree = MetadataTree::for_workload(&NodeMetadata { attributes, ..node() }, None);
+    for (path, expected) in [
+        ("", "a_b.c\ncluster-location\ncluster-name\ncluster-uid\nteam\n"),
+        ("team", "shop & co"),
+        ("a_b.c", ""),
+    ] {
+        assert_eq!(body(&v1(&tree, &format!("instance/attributes/{path}"))), expected, "{path}");
+    }
+}
+
+#[test]
 fn a_token_watcher_is_left_to_whoever_knows_the_lease() {
     let raw =
         get(&format!("{V1}/instance/service-accounts/default/token?wait_for_change=true&last_etag=abc"));

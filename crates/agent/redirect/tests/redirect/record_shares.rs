@@ -1,9 +1,10 @@
 //! Each pod's share of the connection records: 512 connections that wait for accept.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
-use seawall_redirect::{ConnectionMap, RedirectCounts};
+use seawall_redirect::{ConnectionMap, RedirectCounts, TrustedProxyMap};
 
 use crate::support::agent::{captured, listen, point, who};
 use crate::support::filler_records::{delete_filling, fill_with_records};
@@ -155,4 +156,42 @@ fn after_killed_clients_ended_agents_and_full_maps_a_pod_has_its_whole_share() {
     let mut one = lab.pod(ONE);
     assert_eq!(one.ask("flood 169.254.169.254 80 600"), FULL);
     assert_eq!(callers.waiting_count(), 512);
+}
+
+/// One pod behind a proxy would otherwise refuse all others behind it.
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn behind_a_trusted_proxy_each_pods_network_has_a_share_of_its_own() {
+    const FLOOD: &str = "flood 169.254.169.254 80 600";
+    let (lab, listener, callers) = captured();
+    widen(&listener);
+    let proxy = |network: &str| PodProcess::start(Some(network), &lab.group(TWO).join("c"));
+    let (mut for_one, mut for_two) = (proxy("pod1"), proxy("pod2"));
+    assert_eq!(for_one.ask(FLOOD), FULL);
+    assert_eq!(
+        for_two.ask("flood 169.254.169.254 80 10"),
+        "EPERM=10",
+        "it is one pod for all that anybody knows"
+    );
+    for_one.ask("release");
+    until(|| callers.waiting_count() == 0);
+    let mut proxies = TrustedProxyMap::open(&lab.pins).unwrap();
+    proxies.replace(&BTreeSet::from([lab.id(TWO), 7])).unwrap();
+    assert_eq!(for_one.ask(FLOOD), FULL);
+    // The other pod's record can be in a place that both have.
+    let of_two = for_two.ask("flood 169.254.169.254 80 100");
+    assert!(["connecting=100", "EPERM=1 connecting=99"].contains(&&*of_two), "{of_two}");
+    // A pod that is no proxy has one share, whatever networks it has.
+    for_one.ask("release");
+    for_two.ask("release");
+    until(|| callers.waiting_count() == 0);
+    let mut one = lab.pod(ONE);
+    assert_eq!(one.ask(FLOOD), FULL);
+    let mut elsewhere = PodProcess::start(Some("pod2"), &lab.group(ONE).join("c"));
+    assert_eq!(elsewhere.ask("flood 169.254.169.254 80 10"), "EPERM=10");
+    proxies.replace(&BTreeSet::new()).unwrap();
+    one.ask("release");
+    until(|| callers.waiting_count() == 0);
+    assert_eq!(for_one.ask(FLOOD), FULL);
+    assert_eq!(for_two.ask("flood 169.254.169.254 80 10"), "EPERM=10", "both are charged to the pod again");
 }

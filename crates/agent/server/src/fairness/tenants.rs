@@ -29,7 +29,7 @@ pub(crate) struct Tenant<P> {
     pub(crate) turns: Rc<scheduler::ClientTurns>,
     pub(crate) buffer_share: Rc<buffer_budget::BufferShare>,
     /// A recent request of the client that the thread answered with a cached credential.
-    pub(crate) replay_cache: SingleRequestReplayCache<P>,
+    pub(crate) parsed_request_cache: SingleRequestReplayCache<P>,
     /// The number of guests since the last sweep. A guest is a connection that ends after one answer.
     guests: Cell<u32>,
     /// The number of connections that the client must still give up. Each of them ends after its next answer.
@@ -60,7 +60,7 @@ impl<P> Tenant<P> {
             long_poll_counter: long_polls,
             turns: Rc::default(),
             buffer_share: held,
-            replay_cache: memory,
+            parsed_request_cache: memory,
             guests: Cell::default(),
             giving_back: Cell::default(),
         })

@@ -252,7 +252,7 @@ impl<P: ServedPod> TrafficThread<P> {
             return Gate::Open;
         }
         let has_place = shard.is_none_or(|shard| {
-            shard.has_guest_place(&self.shared.guest_counter, self.shared.limits.guest_connections)
+            shard.has_guest_place(&self.shared.guest_counter, self.shared.limits.max_guests_in_process)
         });
         if has_place && self.guest_budget.borrow_mut().pay_for_guest() { Gate::Guest } else { Gate::Shut }
     }

@@ -52,7 +52,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         // The count of fetches shows clients that fetch too often. A long poll does not count, because it returns each credential only
         // once.
         if status == 200 && route.is_credential() && !is_poll {
-            thread.record_fetch(&self.client.borrow().identity, route, None);
+            thread.count_credential_for_pod(&self.client.borrow().identity, route, None);
         }
         let is_written = self.write_answer(out).await;
         let goes_on = match rest {

@@ -5,7 +5,7 @@
 //! - [`event_loop`] serves the connections in the [`ready_queue`], and drains the connections at the end.
 //! - [`mod@connection_state`] defines the state of one connection. The state includes the [`socket`].
 //! - [`connection_task`] implements the actions of a connection. [`request`] answers the requests that a turn has read.
-//! - [`connection_waits`] implements the waits after a turn: for a [`deferred_response`], for its [body](streamed_body), or for
+//! - [`turn_waits`] implements the waits after a turn: for a [`deferred_response`], for its [body](streamed_body), or for
 //!   the client's [identity](identify_client).
 //!
 //! Each thread has separate listeners (SO_REUSEPORT) and a current-thread runtime. The threads share only three kinds of writable
@@ -21,7 +21,6 @@ mod accept;
 mod config_update;
 mod connection_state;
 mod connection_task;
-mod connection_waits;
 mod deferred_response;
 mod event_loop;
 mod identify_client;
@@ -32,6 +31,7 @@ mod socket;
 mod streamed_body;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
+mod turn_waits;
 mod unidentified_wait_limit;
 
 use std::cell::{Cell, RefCell};
@@ -108,7 +108,7 @@ pub struct ThreadLimits {
     /// The maximum number of open connections in the process. Guests do not count.
     pub max_process_connections: u32,
     /// The maximum number of open guests in the process.
-    pub guest_connections: u32,
+    pub max_guests_in_process: u32,
     /// The number of traffic threads.
     pub threads: usize,
     /// The maximum number of buffered bytes of all connections of this thread.

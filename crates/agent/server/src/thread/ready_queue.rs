@@ -3,7 +3,7 @@
 //! One task of the runtime serves all ready connections of its thread. A connection is ready when the poller reports an event,
 //! when the connection may take its next turn, or when its wait ends. With one task per connection, a request took 11.7 µs of CPU
 //! time. With one task for all connections, a request takes 10.9 µs (docs/decisions/threads.md). Most of the difference was cache
-//! misses. A connection has a separate task only while it must wait for an event ([`mod@super::connection_waits`]).
+//! misses. A connection has a separate task only while it must wait for an event ([`mod@super::turn_waits`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

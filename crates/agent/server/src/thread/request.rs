@@ -127,7 +127,7 @@ impl<P: ServedPod> TrafficThread<P> {
             Some((before.bytes().len(), self.lend_again(asker, before, now, out)?))
         };
         let Some((used, keep_alive)) =
-            asker.tenant.replay_cache.replay(rest, asker.dialects.dialect_set_id, again)
+            asker.tenant.parsed_request_cache.replay(rest, asker.dialects.dialect_set_id, again)
         else {
             return self.answer_next(asker, bytes, batch, now, out);
         };
@@ -162,10 +162,15 @@ impl<P: ServedPod> TrafficThread<P> {
     fn lent(&self, caller: &Client<P>, route: &'static MetadataRoute, head: &[u8], since: Moment) {
         self.metrics.record_response(route, 200, self.shared.clock.now().since(since));
         self.metrics.record_cache_hit();
-        self.record_fetch(caller, route, Some(head));
+        self.count_credential_for_pod(caller, route, Some(head));
     }
 
-    pub(super) fn record_fetch(&self, caller: &Client<P>, route: &MetadataRoute, head: Option<&[u8]>) {
+    pub(super) fn count_credential_for_pod(
+        &self,
+        caller: &Client<P>,
+        route: &MetadataRoute,
+        head: Option<&[u8]>,
+    ) {
         if let Client::Pod(pod) = caller {
             pod.record_fetch(route, head);
         }
@@ -262,7 +267,8 @@ impl<P: ServedPod> TrafficThread<P> {
         let date = date.at(&self.shared.clock, now);
         let frame = ResponseContext { keep_alive, ..ResponseContext::for_request(head, date) };
         let end = || (!keep_alive).then_some(if bodiless { NextAction::Close } else { NextAction::Linger });
-        let is_to_be_remembered = bodiless && owns(caller, tenant) && tenant.replay_cache.should_record();
+        let is_to_be_remembered =
+            bodiless && owns(caller, tenant) && tenant.parsed_request_cache.should_record();
         let is_expected = matches!(caller, Client::Unidentified) && !self.is_unknown_client(tenant);
         let asked = RequestContext {
             head,
@@ -280,7 +286,7 @@ impl<P: ServedPod> TrafficThread<P> {
                 self.metrics.record_response(route, status, self.shared.clock.now().since(now));
                 if status == 200 && route.is_credential() {
                     self.metrics.record_cache_hit();
-                    self.record_fetch(caller, route, Some(bytes));
+                    self.count_credential_for_pod(caller, route, Some(bytes));
                 }
                 end()
             }
@@ -289,7 +295,7 @@ impl<P: ServedPod> TrafficThread<P> {
                 let request =
                     |question| CachedRequest::new(bytes, dialects.dialect_set_id, &frame, goes_on, question);
                 if let Some(request) = question.and_then(request) {
-                    tenant.replay_cache.record_parsed_request(request);
+                    tenant.parsed_request_cache.record_parsed_request(request);
                 }
                 end()
             }
@@ -498,7 +504,7 @@ mod tests {
                     matches!(second.next_action, NextAction::Close)
                 )
             );
-            world.tenant.replay_cache.forget();
+            world.tenant.parsed_request_cache.forget();
         }
     }
 

@@ -115,7 +115,7 @@ fn endpoint(
 /// Checks that the secret for the server fits a header.
 fn sent(wanted: CredentialServer, name: &str, secret: &str) -> Result<CredentialServer, CloudServerOutcome> {
     if secret.contains(['\r', '\n']) {
-        return Err(CloudServerOutcome::RequestTokenMissing(
+        return Err(CloudServerOutcome::NotAskedWithoutToken(
             wanted,
             format!("{name} contains a line end, which HTTP forbids"),
         ));

@@ -75,7 +75,7 @@ pub(super) struct AwsTrustArgs {
     #[arg(long)]
     pub(super) node_may_assume: bool,
     /// Create a user that can assume every role given by a flag, and write the user's access keys to a file; repeatable
-    #[arg(long, value_name = "NAME=FILE", value_parser = parse::parse_user_key_file)]
+    #[arg(long, value_name = "NAME=FILE", value_parser = parse::parse_user_and_key_file_arg)]
     pub(super) user: Vec<UserKeyFileArg>,
     /// ExternalId that a signed request must carry to assume a role given by a flag
     #[arg(long, value_name = "ID")]

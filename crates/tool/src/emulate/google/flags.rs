@@ -57,11 +57,12 @@ pub(super) struct GoogleTrustArgs {
     /// Issuer (`iss`) of the Kubernetes tokens
     #[arg(long, value_name = "URL", default_value = ISSUER)]
     pub(super) issuer: String,
-    /// Audience (`aud`) that STS expects in Kubernetes tokens; repeatable [default: the provider's name]
+    /// Audience (`aud`) that the exchange expects in Kubernetes tokens; repeatable [default: the provider's name]
     #[arg(long, value_name = "AUD")]
     pub(super) audience: Vec<String>,
-    /// Name of the workload identity provider (`audience` of an exchange) [default: a provider of the project]
-    #[arg(long, value_name = "//iam.googleapis.com/…")]
+    /// Name of the workload identity provider (`audience` of an exchange): //iam.googleapis.com/…, or for POST
+    /// /v1/identitybindingtoken identitynamespace:POOL:CLUSTER [default: a provider of the project]
+    #[arg(long, value_name = "NAME")]
     pub(super) provider: Option<String>,
     /// Let a Kubernetes ServiceAccount impersonate a Google service account; repeatable
     #[arg(long, value_name = "NS/SA=EMAIL", value_parser = parse::parse_impersonation_grant, conflicts_with = "allow_all")]
@@ -131,10 +132,20 @@ pub(super) struct GoogleDemoArgs {
     pub(super) pods: Vec<GooglePodArg>,
 }
 
+/// Returns the pool in `identitynamespace:POOL:CLUSTER`, the name of a provider of GKE's own pools. Such a provider expects tokens for
+/// the pool, and every other provider expects tokens for itself.
+pub(super) fn gke_pool(provider: &str) -> Option<&str> {
+    let (pool, cluster) = provider.strip_prefix("identitynamespace:")?.split_once(':')?;
+    (!pool.is_empty() && !cluster.is_empty()).then_some(pool)
+}
+
 impl GoogleTrustArgs {
     /// The audiences that a token may be minted for.
     pub(super) fn audiences_or_default(&self, provider: &str) -> Vec<String> {
-        if self.audience.is_empty() { vec![provider.to_owned()] } else { self.audience.clone() }
+        if !self.audience.is_empty() {
+            return self.audience.clone();
+        }
+        vec![gke_pool(provider).unwrap_or(provider).to_owned()]
     }
 
     pub(super) fn read_jwks(&self) -> anyhow::Result<KeySet> {

@@ -12,7 +12,7 @@ use seawall_emulator::keys::{Algorithm, KeySet};
 use seawall_emulator::service_account_tokens::{Issuer, Workload};
 use serde_json::{Value, json};
 
-use super::flags::EmulateGoogleArgs;
+use super::flags::{EmulateGoogleArgs, gke_pool};
 use crate::emulate::files;
 use crate::emulate::parse::GooglePodArg;
 
@@ -46,8 +46,8 @@ impl GoogleEmulatorPlan {
         );
         let provider = args.trust.provider.clone().unwrap_or_else(|| provider_of(&machine));
         anyhow::ensure!(
-            provider.starts_with("//"),
-            "--provider {provider}: expected a name that begins with //"
+            provider.starts_with("//") || gke_pool(&provider).is_some(),
+            "--provider {provider}: expected a name that begins with //, or identitynamespace:POOL:CLUSTER"
         );
         let audiences = args.trust.audiences_or_default(&provider);
         let (keys, pods) = match &args.demo.demo_pods {

@@ -142,7 +142,7 @@ pub(crate) fn build_run_series(
         figures: figures(outcome, summary),
         codes: codes(summary, outcome.unsent_at_end()),
         errors: errors(summary, outcome.unsent_at_end()),
-        targets: Vec::new(),
+        target_figures: Vec::new(),
         quantile_curve: quantile_curve(response.distribution(), response.count()),
         few_responses_from: (response.count() as f64 / MIN_RESPONSES_ABOVE_QUANTILE).max(1.0).log10(),
         point_start_seconds: rows.iter().map(|row| (row.from - warm_up) as f64 / SECOND as f64).collect(),

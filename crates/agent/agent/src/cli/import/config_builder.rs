@@ -66,6 +66,11 @@ impl ConfigBuilder {
         self.settings.contains_key(key)
     }
 
+    /// Returns the text that the key has now, or `None` if the key is not set or is not text.
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        self.settings.get(key)?.value.as_str()
+    }
+
     /// Returns the value of a flag, or `None` if the flag is absent.
     pub(super) fn flag_value(&self, flag: &str) -> Option<&str> {
         self.given.get(flag).map(String::as_str)
@@ -83,12 +88,10 @@ impl ConfigBuilder {
         flags.extend(new);
     }
 
-    /// Returns the configuration as YAML. The text begins with the remarks, as comments.
-    pub(super) fn yaml(&self, title: &str) -> String {
-        let mut out = format!(
-            "# Translated from the flags of {title} by `seawall-agent import`. Run the agent on the node's network, and set the \
-             environment variable NODE_NAME to the name of the node.\n"
-        );
+    /// Returns the configuration as YAML. The text begins with `placement` and the remarks, as comments.
+    pub(super) fn yaml(&self, title: &str, placement: &str) -> String {
+        let mut out =
+            format!("# Translated from the flags of {title} by `seawall-agent import`. {placement}\n");
         for line in self.remarks().lines() {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "# {line}");
@@ -120,7 +123,10 @@ impl ConfigBuilder {
     }
 
     fn blame_one(&self, mistake: &ValidationError) -> String {
-        let is_at = |key: &str| mistake.key_path.split('[').next() == Some(key);
+        let is_at = |key: &str| {
+            let below = mistake.key_path.strip_prefix(key);
+            below.is_some_and(|below| below.is_empty() || below.starts_with(['[', '.']))
+        };
         let flag = self.settings.iter().find(|(key, _)| is_at(key)).and_then(|(_, setting)| setting.flag);
         flag.map_or_else(
             || mistake.to_string(),

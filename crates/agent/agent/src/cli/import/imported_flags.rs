@@ -1,6 +1,9 @@
 //! Parses the command lines of other tools. Each tool's file lists the flags that the tool knows.
 //!
-//! The module implements the flag syntax of kingpin (KIAM) and pflag (kube2iam). It contains no names of flags.
+//! The module implements the flag syntax of kingpin (KIAM), pflag (kube2iam) and Go's `flag` (gke-metadata-server). It contains no
+//! names of flags.
+
+use serde_json::Value;
 
 use super::config_builder::ConfigBuilder;
 
@@ -11,6 +14,8 @@ pub(super) struct SourceTool {
     pub(super) command_name: &'static str,
     /// The tool's name for sentences.
     pub(super) title: &'static str,
+    /// The first comment of the printed configuration: where the configuration belongs.
+    pub(super) placement: &'static str,
     /// The words that can stand between flags and have no effect: the program and its subcommands.
     pub(super) ignored_words: &'static [&'static str],
     pub(super) flags: &'static [&'static [ToolFlag]],
@@ -31,6 +36,16 @@ pub(super) struct ImportOption {
     /// The placeholder of the value in the help.
     pub(super) value_placeholder: &'static str,
     pub(super) config_key: &'static str,
+    /// True if the key is a number.
+    pub(super) is_number: bool,
+}
+
+impl ImportOption {
+    /// Returns the value for the configuration. An invalid number stays text, and the configuration's parser rejects it.
+    pub(super) fn config_value(&self, text: &str) -> Value {
+        let number = || text.parse::<u64>().ok();
+        self.is_number.then(number).flatten().map_or_else(|| text.into(), Value::from)
+    }
 }
 
 /// A setting that the flags can omit and that `import` must not guess.

@@ -10,6 +10,7 @@ use super::kiam_and_kube2iam::{ACCOUNT_OPTION, REGION_OPTION, REGION_REQUIREMENT
 pub(super) const KIAM: SourceTool = SourceTool {
     command_name: "kiam",
     title: "KIAM",
+    placement: kiam_and_kube2iam::PLACEMENT,
     ignored_words: &["kiam", "agent", "server"],
     options: &[REGION_OPTION, ACCOUNT_OPTION],
     required_settings: &[

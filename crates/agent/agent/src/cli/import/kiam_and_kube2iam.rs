@@ -11,12 +11,21 @@ use super::config_builder::ConfigBuilder;
 use super::imported_flags::{ImportOption, RequiredSetting};
 
 /// The option for the region in which the agent assumes roles.
-pub(super) const REGION_OPTION: ImportOption =
-    ImportOption { seawall_option_name: "region", value_placeholder: "REGION", config_key: "aws.region" };
+pub(super) const REGION_OPTION: ImportOption = text_option("region", "REGION", "aws.region");
 
 /// The option for the AWS account of roles that annotations give only by name.
-pub(super) const ACCOUNT_OPTION: ImportOption =
-    ImportOption { seawall_option_name: "account", value_placeholder: "ACCOUNT", config_key: "aws.account" };
+pub(super) const ACCOUNT_OPTION: ImportOption = text_option("account", "ACCOUNT", "aws.account");
+
+const fn text_option(
+    seawall_option_name: &'static str,
+    value_placeholder: &'static str,
+    config_key: &'static str,
+) -> ImportOption {
+    ImportOption { seawall_option_name, value_placeholder, config_key, is_number: false }
+}
+
+/// The first comment of the printed configuration.
+pub(super) const PLACEMENT: &str = "Run the agent on the node's network, and set the environment variable NODE_NAME to the name of the node.";
 
 /// The requirement to give the AWS region. It applies to every tool.
 pub(super) const REGION_REQUIREMENT: RequiredSetting = RequiredSetting {

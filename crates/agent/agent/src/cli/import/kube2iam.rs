@@ -8,6 +8,7 @@ use super::kiam_and_kube2iam::{ACCOUNT_OPTION, REGION_OPTION, REGION_REQUIREMENT
 pub(super) const KUBE2IAM: SourceTool = SourceTool {
     command_name: "kube2iam",
     title: "kube2iam",
+    placement: kiam_and_kube2iam::PLACEMENT,
     ignored_words: &["kube2iam"],
     options: &[REGION_OPTION, ACCOUNT_OPTION],
     required_settings: &[

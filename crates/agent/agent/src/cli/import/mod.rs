@@ -1,12 +1,13 @@
-//! `seawall-agent import`: translates the command line of KIAM or kube2iam to an equivalent configuration.
+//! `seawall-agent import`: translates the command line of KIAM, kube2iam or gke-metadata-server to an equivalent configuration.
 //!
 //! The printed configuration is valid, because the configuration's parser checks it first. Errors name the flag that has an
-//! invalid value. KIAM and kube2iam detect some values at run time. For these values, `import` needs options, because a wrong
-//! guess could select another AWS account. For a flag without an equivalent, a remark says what to do instead. An unknown flag is
+//! invalid value. These tools detect some values at run time. For these values, `import` needs options, because a wrong
+//! guess could select another AWS account or Google project. For a flag without an equivalent, a remark says what to do instead. An unknown flag is
 //! an error, because the import cannot translate its effect. Each tool's file and `kiam_and_kube2iam` define the keys and the
 //! required settings. Only `main` calls this module.
 
 mod config_builder;
+mod gke_metadata_server;
 mod imported_flags;
 mod kiam;
 mod kiam_and_kube2iam;
@@ -26,7 +27,7 @@ use crate::config::{AgentConfig, DownwardApi};
 use config_builder::ConfigBuilder;
 use imported_flags::{GivenFlag, ImportOption, SourceTool};
 
-const TOOLS: [&SourceTool; 2] = [&kiam::KIAM, &kube2iam::KUBE2IAM];
+const TOOLS: [&SourceTool; 3] = [&kiam::KIAM, &kube2iam::KUBE2IAM, &gke_metadata_server::GKE_METADATA_SERVER];
 
 /// The parsed `import` command.
 #[derive(Debug)]
@@ -132,7 +133,7 @@ pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportEr
     if !open.is_empty() {
         return Err(ImportError(open));
     }
-    let yaml = draft.yaml(tool.title);
+    let yaml = draft.yaml(tool.title, tool.placement);
     // The parser needs the name of a node. Any name works here, because the agent on each node reads the node's name from
     // NODE_NAME.
     AgentConfig::parse(&yaml, Path::new(""), &DownwardApi::for_node("node"))
@@ -144,7 +145,9 @@ fn draft(request: &ImportCommand, given: &[GivenFlag<'_>]) -> ConfigBuilder {
     let mut draft = ConfigBuilder::new(given.iter().map(|given| (given.flag.name, given.value.to_owned())));
     (request.tool.set_defaults)(&mut draft);
     for (own, value) in &request.own {
-        draft.with_current_flag(own.seawall_option_name, |draft| draft.set(own.config_key, value.as_str()));
+        draft.with_current_flag(own.seawall_option_name, |draft| {
+            draft.set(own.config_key, own.config_value(value));
+        });
     }
     for GivenFlag { flag, value } in given {
         draft.with_current_flag(flag.name, |draft| flag.apply(value, draft));

@@ -24,6 +24,13 @@ fn effective(line: &str) -> String {
 
 const KIAM: &str = "kiam --region eu-central-1 --account 123456789012 --";
 const KUBE2IAM: &str = "kube2iam --region eu-central-1 --account 123456789012 --";
+/// The flags of the DaemonSet on a GKE cluster, without those that have no value for the agent.
+const GKE: &str = "gke-metadata-server --project-number 123456789012 --zone europe-west1-b -- /gke-metadata-server \
+                   --token-exchange-endpoint=https://securetoken.googleapis.com/v1/identitybindingtoken \
+                   --identity-namespace=reef.svc.id.goog \
+                   --identity-provider-id=https://container.googleapis.com/v1/projects/reef/locations/europe-west1/clusters/c";
+/// A command line of each tool, in the order of [`TOOLS`].
+const LINES: [&str; 3] = [KIAM, KUBE2IAM, GKE];
 
 #[test]
 fn kiams_flags_mean_what_they_meant() {
@@ -97,6 +104,52 @@ fn kube2iams_flags_mean_what_they_meant() {
     }
 }
 
+#[test]
+fn gkes_flags_mean_what_they_meant() {
+    for (flags, expected) in [
+        ("", "exchange: \"identitybindingtoken\""),
+        ("", "stsUrl: \"https://securetoken.googleapis.com\""),
+        ("", "workloadPool: \"reef.svc.id.goog\""),
+        ("", "tokenAudience: \"reef.svc.id.goog\""),
+        (
+            "",
+            "workloadIdentityProvider: \"identitynamespace:reef.svc.id.goog:https://container.googleapis.com/v1/projects/reef/",
+        ),
+        ("", "projectId: \"reef\""),
+        ("", "numericProjectId: 123456789012"),
+        ("", "zone: \"europe-west1-b\""),
+        ("", "name: \"c\""),
+        ("", "location: \"europe-west1\""),
+        ("", "realServer: []"),
+        ("--passthrough-ksa-list=", "realServer: []"),
+        (
+            "--workload-pool=other.svc.id.goog",
+            "workloadIdentityProvider: \"identitynamespace:other.svc.id.goog:https",
+        ),
+        ("--cluster-uid=5eaf", "uid: \"5eaf\""),
+        ("--attributes=cluster-name=d,cluster-uid=5eaf,cluster-location=asia-east1", "name: \"d\""),
+        ("--attributes=cluster-name=d,cluster-uid=5eaf,cluster-location=asia-east1", "uid: \"5eaf\""),
+        (
+            "--attributes=cluster-name=d,cluster-uid=5eaf,cluster-location=asia-east1",
+            "location: \"asia-east1\"",
+        ),
+        ("--attributes=team=shop,tier=a=b,empty=", "team: \"shop\""),
+        ("--attributes=team=shop,tier=a=b,empty=", "tier: \"a=b\""),
+        ("--attributes=team=shop,tier=a=b,empty=", "empty: \"\""),
+        (
+            "--passthrough-ksa-list=kube-system:kube-dns,knative-serving:controller",
+            "realServer: [\"kube-system/kube-dns\",\"knative-serving/controller\"]",
+        ),
+        (
+            "--token-exchange-endpoint=http://127.0.0.1:8790/v1/identitybindingtoken",
+            "stsUrl: \"http://127.0.0.1:8790\"",
+        ),
+    ] {
+        let effective = effective(&format!("{GKE} {flags}"));
+        assert!(effective.contains(expected), "{flags}: {expected} in {effective}");
+    }
+}
+
 /// Returns a valid value for a flag whose value cannot be arbitrary.
 fn example(flag: &str) -> &'static str {
     match flag {
@@ -109,13 +162,20 @@ fn example(flag: &str) -> &'static str {
         "level" | "log-level" => "info",
         "iam-role-key" => "example.com/role",
         "node" => "node-1",
+        "token-exchange-endpoint" => "https://securetoken.googleapis.com/v1/identitybindingtoken",
+        "identity-namespace" | "workload-pool" => "reef.svc.id.goog",
+        "identity-provider-id" => {
+            "https://container.googleapis.com/v1/projects/reef/locations/europe-west1/clusters/c"
+        }
+        "passthrough-ksa-list" => "kube-system:kube-dns",
+        "attributes" => "team=shop",
         _ => "8000",
     }
 }
 
 #[test]
 fn every_flag_is_understood_alone_and_what_comes_out_is_valid() {
-    for (tool, line) in TOOLS.into_iter().zip([KIAM, KUBE2IAM]) {
+    for (tool, line) in TOOLS.into_iter().zip(LINES) {
         for flag in tool.flags.iter().copied().flatten() {
             // Exactly one form is valid: a boolean flag does not accept this value, and any other flag requires a value.
             let forms = [format!("--{}={}", flag.name, example(flag.name)), format!("--{}", flag.name)];
@@ -192,6 +252,21 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
             "",
             "kube2iam passes all other metadata requests to the real service, and the agent does not.",
         ),
+        (GKE, "--logtostderr", "--logtostderr: nothing to do"),
+        (GKE, "--enable-identity-endpoint=false", "--enable-identity-endpoint: the agent always serves"),
+        (
+            GKE,
+            "--passthrough-ksa-list=a:b",
+            "--passthrough-ksa-list: pods of these ServiceAccounts get the node's",
+        ),
+        (GKE, "", "the chart also needs `admission: { extraAudiences: [\"reef.svc.id.goog\"] }`"),
+        (GKE, "", "pods keep the annotation iam.gke.io/gcp-service-account"),
+        (GKE, "", "without the label iam.gke.io/gke-metadata-server-enabled"),
+        (
+            GKE,
+            "--workload-pool=other.svc.id.goog",
+            "--workload-pool: given twice with different values: the last value counts",
+        ),
     ] {
         let remarks = imported(&format!("{line} {flags}")).remarks;
         assert!(remarks.contains(expected), "{flags}: {expected} in {remarks}");
@@ -202,6 +277,10 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
         (KUBE2IAM, "--insecure=false", "--insecure"),
         (KIAM, "--allow-route-regexp=^/latest/meta-data/ami-id$", "--allow-route-regexp"),
         (KIAM, "--no-json-log", "--json-log"),
+        (GKE, "--enable-identity-endpoint=true", "--enable-identity-endpoint"),
+        (GKE, "--passthrough-ksa-list=", "--passthrough-ksa-list"),
+        // This text stands for the project and the cluster if `--attributes` does not name them.
+        (GKE, "--attributes=cluster-name=d,cluster-location=asia-east1", "given twice"),
     ] {
         let remarks = imported(&format!("{line} {flags}")).remarks;
         assert!(!remarks.contains(absent), "{flags}: {absent} in {remarks}");
@@ -244,6 +323,48 @@ fn what_cannot_be_meant_is_named_by_its_flag_all_at_once() {
         (KUBE2IAM, "--role-base-arn=a", &["kube2iam has no flag --role-base-arn"]),
         (KUBE2IAM, "--namespace-restriction-format=sql", &["--namespace-restriction-format: found"]),
         (KUBE2IAM, "--metadata-addr=0.0.0.0:8181/x", &["--metadata-addr: found"]),
+        (
+            GKE,
+            "--foo=1 --project-id=reef",
+            &["gke-metadata-server has no flag --foo", "gke-metadata-server has no flag --project-id"],
+        ),
+        (
+            GKE,
+            "--token-exchange-endpoint=https://example.com/x",
+            &[
+                "--token-exchange-endpoint: found \"https://example.com/x\", expected sts or identitybindingtoken",
+            ],
+        ),
+        (
+            GKE,
+            "--token-exchange-endpoint=http://example.com/v1/identitybindingtoken",
+            &["--token-exchange-endpoint: found \"http://example.com\", expected an https URL"],
+        ),
+        (
+            GKE,
+            "--token-exchange-endpoint=https://sts.googleapis.com/v1/token",
+            &["--identity-provider-id: found"],
+        ),
+        (GKE, "--passthrough-ksa-list=kube-dns", &["--passthrough-ksa-list: found \"kube-dns\""]),
+        (GKE, "--attributes=team", &["--attributes: found \"team\""]),
+        (GKE, "--attributes=a/b=c,..=d", &["--attributes: found \"c\"", "--attributes: found \"d\""]),
+        (
+            "gke-metadata-server --project-number x --zone a/b --",
+            &GKE[GKE.find("--token").unwrap()..],
+            &["--project-number: found \"x\", expected a whole number", "--zone: found \"a/b\""],
+        ),
+        (
+            "gke-metadata-server --",
+            "",
+            &[
+                "these flags do not name the project's number",
+                "these flags do not name the zone",
+                "these flags do not name the token exchange",
+                "these flags do not name the workload identity provider",
+                "these flags do not name the project:",
+                "these flags do not name the cluster and its location",
+            ],
+        ),
     ] {
         let mistakes = mistakes(&format!("{line} {flags}"));
         for sentence in expected {
@@ -265,6 +386,16 @@ fn the_manifests_of_their_own_documentation_are_understood() {
          --ca=/etc/kiam/tls/ca.pem --role-base-arn-autodetect --assume-role-arn=arn:aws:iam::123456789012:role/kiam-server --sync=1m",
         "kube2iam --region eu-west-1 -- --base-role-arn=arn:aws:iam::123456789012:role/ --iptables=true --host-ip=$(HOST_IP) \
          --node=$(NODE_NAME) --host-interface=weave --verbose --app-port=8181",
+        // The DaemonSet of component version 0.2.21.
+        "gke-metadata-server --project-number 123456789012 --zone asia-east1 -- /gke-metadata-server --logtostderr \
+         --token-exchange-endpoint=https://securetoken.googleapis.com/v1/identitybindingtoken --identity-namespace=reef.svc.id.goog \
+         --identity-provider-id=https://container.googleapis.com/v1/projects/reef/locations/asia-east1/clusters/c \
+         --passthrough-ksa-list=kube-system:container-watcher-pod-reader,kube-system:event-exporter-sa,\
+kube-system:fluentd-gcp-scaler,kube-system:heapster,kube-system:kube-dns,kube-system:metadata-agent,\
+kube-system:network-metering-agent,kube-system:securityprofile-controller,istio-system:istio-ingressgateway-service-account,\
+istio-system:cluster-local-gateway-service-account,csm:csm-sync-agent,knative-serving:controller \
+         --attributes=cluster-name=c,cluster-uid=5eaf,cluster-location=asia-east1 --enable-identity-endpoint=true \
+         --cluster-uid=5eaf",
     ] {
         imported(line);
     }
@@ -303,7 +434,7 @@ fn a_value_without_an_equal_is_shown_nowhere() {
 #[test]
 fn no_text_of_a_flag_leaves_its_place_in_the_file() {
     for text in ["a\nlisten: [here]", "\"", "a: b", "# x", "\u{0}", "é\u{202e}", "{", &"x".repeat(100_000)] {
-        for (tool, line) in TOOLS.into_iter().zip([KIAM, KUBE2IAM]) {
+        for (tool, line) in TOOLS.into_iter().zip(LINES) {
             for flag in tool.flags.iter().copied().flatten() {
                 let flags = vec![format!("--{}={text}", flag.name)];
                 // The import may also fail. If it succeeds, `import` has checked that the result is valid.
@@ -372,9 +503,10 @@ fn what_must_be_told_is_the_tools_alone() {
 }
 
 /// The migration pages. The tests run the first example of each page and check the flags in its text.
-const PAGES: [(&str, &str); 2] = [
+const PAGES: [(&str, &str); 3] = [
     ("kiam", include_str!("../../../../../../docs/migrate-from-kiam.md")),
     ("kube2iam", include_str!("../../../../../../docs/migrate-from-kube2iam.md")),
+    ("gke-metadata-server", include_str!("../../../../../../docs/migrate-from-gke-metadata-server.md")),
 ];
 
 #[test]
@@ -393,10 +525,12 @@ fn the_migration_pages_name_only_flags_that_there_are() {
         let named = page.split('`').filter_map(|text| text.strip_prefix("--"));
         let named = named.map(|text| text.split('=').next().unwrap_or(text));
         // Ignore names with a wildcard and the import's own options.
-        let is_own =
-            |name: &str| name == "offline" || tool.options.iter().any(|own| own.seawall_option_name == name);
+        let is_own = |name: &str| {
+            ["offline", "workload-metadata"].contains(&name)
+                || tool.options.iter().any(|own| own.seawall_option_name == name)
+        };
         let named: Vec<_> = named.filter(|name| !name.ends_with(['*', '…']) && !is_own(name)).collect();
-        assert!(named.len() > 15, "{named:?}");
+        assert!(named.len() > 15.min(tool.flags.iter().copied().flatten().count() - 1), "{named:?}");
         for name in named {
             let name = name.strip_prefix("no-").unwrap_or(name);
             assert!(tool.flags.iter().copied().flatten().any(|flag| flag.name == name), "{name}");

@@ -65,6 +65,6 @@ fn load_if_lost(ports: &mut AgentPorts) -> (DropRuleState, bool) {
     });
     match loaded {
         Ok(was_lost) => (DropRuleState::Loaded, was_lost),
-        Err(error) => (DropRuleState::Unavailable(error.to_string()), false),
+        Err(error) => (DropRuleState::NotLoaded(error.to_string()), false),
     }
 }

@@ -230,7 +230,7 @@ fn attached(
     rules: Option<&AgentPorts>,
     conflict_check_root: Option<&Path>,
 ) -> anyhow::Result<String> {
-    let (pins, mut site) = (places.pins()?, places.find_cgroup_tree()?);
+    let (pins, mut site) = (places.pins()?, places.find_pods_parent_cgroup()?);
     if let Some(outermost) = conflict_check_root {
         site = site.limit_conflict_check_to(outermost);
     }
@@ -251,7 +251,7 @@ fn attached(
 }
 
 fn told(places: &NodePaths) -> anyhow::Result<String> {
-    let status = read_status(&places.pins()?, &places.find_cgroup_tree()?)?;
+    let status = read_status(&places.pins()?, &places.find_pods_parent_cgroup()?)?;
     if !status.is_fully_attached() {
         bail!(
             "the redirect differs from what this version attaches; run `seawall-agent redirect attach`:\n{status}"

@@ -32,7 +32,7 @@ impl NodePaths {
         Pins::at(&self.bpffs)
     }
 
-    pub(super) fn find_cgroup_tree(&self) -> Result<PodsParentCgroup, redirect::Error> {
+    pub(super) fn find_pods_parent_cgroup(&self) -> Result<PodsParentCgroup, redirect::Error> {
         PodsParentCgroup::find(&self.cgroup_root, self.kubepods_cgroup.as_deref())
     }
 }

@@ -94,7 +94,7 @@ fn dnat_rules(
     captured: Option<&CapturedHostNetwork>,
 ) -> Result<String, redirect::Error> {
     let Some(captured) = captured else { return nft_rules::format_dnat_rules(agent, None) };
-    let site = places.find_cgroup_tree()?;
+    let site = places.find_pods_parent_cgroup()?;
     let agent_pod_uid = captured.agent_pod_uid.as_ref();
     nft_rules::format_dnat_rules(agent, Some(nft_rules::HostNetworkMatch { site: &site, agent_pod_uid }))
 }

@@ -1,5 +1,6 @@
 //! The emulated cloud in this process, and the Kubernetes tokens that it takes.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,6 +19,8 @@ use super::world::Pod;
 
 pub(crate) const PROVIDER: &str = "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/reef/providers/cluster";
 pub(crate) const AUDIENCE: &str = "seawall-emulator.svc.id.goog";
+/// A provider of GKE's own pools. It accepts tokens for the pool, whose name is [`AUDIENCE`].
+pub(crate) const GKE_PROVIDER: &str = "identitynamespace:seawall-emulator.svc.id.goog:https://container.googleapis.com/v1/projects/seawall-emulator/locations/europe-west1/clusters/reef";
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// A running emulator.
@@ -41,10 +44,15 @@ impl Cloud {
             keys: issuer.key_set().unwrap(),
             audiences: [AUDIENCE.to_owned()].into(),
         };
+        let gke_provider = WorkloadIdentityProvider {
+            name: GKE_PROVIDER.into(),
+            audiences: BTreeSet::new(),
+            ..provider.clone()
+        };
         let own = pods.iter().filter_map(|pod| Some((pod.namespace, pod.account, pod.email?)));
         let options = GoogleEmulatorOptions {
             listen,
-            providers: vec![provider],
+            providers: vec![provider, gke_provider],
             impersonation: ImpersonationPolicy::only(own),
             identity_key: Some(identity_key()),
             ..GoogleEmulatorOptions::default()

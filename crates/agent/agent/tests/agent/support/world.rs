@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::client::{self, Answer};
-use super::cloud::{AUDIENCE, Cloud, PROVIDER};
+use super::cloud::{AUDIENCE, Cloud, GKE_PROVIDER, PROVIDER};
 use super::process::Agent;
 use super::{PROGRAM, ip, make_room, wait_until_true};
 
@@ -77,6 +77,8 @@ impl Pod {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) mode: &'static str,
+    /// True for the exchange of GKE's own pools.
+    pub(crate) uses_gke_pool: bool,
     pub(crate) pods: Vec<Pod>,
     pub(crate) identity: &'static str,
     /// Entries of `limits`.
@@ -92,6 +94,7 @@ impl Plan {
     pub(crate) fn federate() -> Self {
         Self {
             mode: "federate",
+            uses_gke_pool: false,
             pods: PODS.to_vec(),
             identity: "{ strategy: static, file: pods.yaml }",
             limits: "",
@@ -104,6 +107,11 @@ impl Plan {
     /// A filter before the virtual machine's own metadata server.
     pub(crate) fn conceal() -> Self {
         Self { mode: "conceal", ..Self::federate() }
+    }
+
+    /// Pods with credentials of their own, from GKE's own pool.
+    pub(crate) fn gke_pool() -> Self {
+        Self { uses_gke_pool: true, ..Self::federate() }
     }
 
     pub(crate) fn limits(self, limits: &'static str) -> Self {
@@ -119,13 +127,18 @@ impl Plan {
         let Self { mode, identity, limits, threads, log, .. } = self;
         let listen: Vec<_> = self.listen.iter().map(|address| format!("\"{address}\"")).collect();
         let listen = listen.join(", ");
+        let exchange = if self.uses_gke_pool {
+            format!("workloadIdentityProvider: \"{GKE_PROVIDER}\"\n  exchange: identitybindingtoken")
+        } else {
+            format!("workloadIdentityProvider: \"{PROVIDER}\"\n  tokenAudience: {AUDIENCE}")
+        };
         format!(
             "listen: [{listen}]\nadmin: \"127.0.0.1:0\"\nidentity: {identity}\n\
              limits: {{ {limits} }}\nthreads: {threads}\nlogLevel: {log}\n\
              google:\n  mode: {mode}\n  upstreamUrl: \"http://{upstream}\"\n  projectId: {PROJECT}\n  numericProjectId: 123456789012\n  zone: europe-west1-b\n  \
              instance: {{ id: 42, name: node-1, hostname: node-1.example }}\n  \
-             cluster: {{ name: reef, location: europe-west1 }}\n  workloadIdentityProvider: \"{PROVIDER}\"\n  \
-             tokenAudience: {AUDIENCE}\n  stsUrl: \"http://{upstream}\"\n  iamUrl: \"http://{upstream}\"\n"
+             cluster: {{ name: reef, location: europe-west1 }}\n  {exchange}\n  \
+             stsUrl: \"http://{upstream}\"\n  iamUrl: \"http://{upstream}\"\n"
         )
     }
 

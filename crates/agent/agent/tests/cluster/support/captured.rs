@@ -103,6 +103,19 @@ impl Node {
         Self { ground, groups, config }
     }
 
+    /// Makes the pods of this ServiceAccount trusted proxies, for the agents that start from now on.
+    pub(crate) fn trust_proxy(&self, account: &str) {
+        let text = fs::read_to_string(&self.config).unwrap();
+        let line = format!("  strategy: kernel\n  trustedProxies: [reef/{account}]\n");
+        fs::write(&self.config, text.replace("  strategy: kernel\n", &line)).unwrap();
+    }
+
+    /// A process of one pod in the network of another, as a proxy has that serves other pods.
+    pub(crate) fn process_in_network_of(&self, owner: &Container, host: &Container) -> PodProcess {
+        let network = host.sandbox.as_ref().map(|sandbox| &*sandbox.name);
+        PodProcess::start(network, &self.groups.of_pod(&owner.uid))
+    }
+
     /// The programs attached, no agent yet.
     pub(crate) fn start(accounts: &[&str]) -> Self {
         let node = Self::bare(accounts);

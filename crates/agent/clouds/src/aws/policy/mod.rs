@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use seawall_broker::aws::{ClusterName, ExternalId, SessionName, SessionTags};
-use seawall_core::annotations::{AnnotationValue, Annotations, RelatedAnnotations};
+use seawall_core::annotations::{Annotations, LengthCheckedAnnotation, RelatedAnnotations};
 use seawall_core::kubernetes_events::EventReason;
 use seawall_core::{Pod, PodAnnotations};
 use seawall_http::Refusal;
@@ -190,7 +190,9 @@ impl RolePolicy {
         if self.pod_role_rules.is_none() {
             return Ok(None);
         }
-        let Some(role) = said(&facts.pod, ROLE_ANNOTATION, MALFORMED_ROLE)? else { return Ok(None) };
+        let Some(role) = said(&facts.own_annotations, ROLE_ANNOTATION, MALFORMED_ROLE)? else {
+            return Ok(None);
+        };
         role_arn::resolve_role(role, self.role_arn_prefix.as_ref()).map(Some).ok_or(malformed(MALFORMED_ROLE))
     }
 
@@ -205,11 +207,11 @@ impl RolePolicy {
         rules
             .check_role_permitted(namespace, &role, self.role_arn_prefix.as_ref())
             .map_err(|refusal| RoleDenial::Refused(EventReason::RefusedByPolicy, refusal))?;
-        let session = match said(&facts.pod, SESSION_NAME_ANNOTATION, MALFORMED_SESSION_NAME)? {
+        let session = match said(&facts.own_annotations, SESSION_NAME_ANNOTATION, MALFORMED_SESSION_NAME)? {
             Some(wanted) => session::sanitize_session_name(&self.session_prefix, wanted),
             None => session::default_session_name(&self.session_prefix, pod),
         };
-        let external_id = match said(&facts.pod, EXTERNAL_ID_ANNOTATION, MALFORMED_EXTERNAL_ID)? {
+        let external_id = match said(&facts.own_annotations, EXTERNAL_ID_ANNOTATION, MALFORMED_EXTERNAL_ID)? {
             Some(id) => Some(ExternalId::parse(id).map_err(|_| malformed(MALFORMED_EXTERNAL_ID))?),
             None => None,
         };
@@ -243,8 +245,8 @@ fn said<'a>(
     too_long: Refusal,
 ) -> Result<Option<&'a Arc<str>>, RoleDenial> {
     match annotations.find(key) {
-        Some(AnnotationValue::Whole(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
-        Some(AnnotationValue::TooLong) => Err(malformed(too_long)),
+        Some(LengthCheckedAnnotation::Whole(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
+        Some(LengthCheckedAnnotation::TooLong) => Err(malformed(too_long)),
         None => Ok(None),
     }
 }
@@ -292,13 +294,13 @@ mod tests {
     }
 
     fn told(said: &Said) -> Annotations {
-        said.iter().map(|(key, text)| (*key, AnnotationValue::from(*text))).collect()
+        said.iter().map(|(key, text)| (*key, LengthCheckedAnnotation::from(*text))).collect()
     }
 
     fn facts(pod: &Said, account: &Said, namespace: &Said) -> PodAnnotations {
         let (service_account, namespace) =
             (RelatedAnnotations::of_object(told(account)), RelatedAnnotations::of_object(told(namespace)));
-        PodAnnotations { pod: told(pod), service_account, namespace }
+        PodAnnotations { own_annotations: told(pod), service_account, namespace }
     }
 
     fn granted(rules: &RolePolicy, facts: &PodAnnotations) -> Result<RoleGrant, RoleDenial> {
@@ -447,7 +449,7 @@ mod tests {
     #[test]
     fn what_is_not_read_yet_decides_nothing_where_it_counts() {
         let facts = |account: RelatedAnnotations, namespace: RelatedAnnotations, says: &Said| {
-            PodAnnotations { pod: told(says), service_account: account, namespace }
+            PodAnnotations { own_annotations: told(says), service_account: account, namespace }
         };
         let (empty, role) =
             (|| RelatedAnnotations::of_object(Annotations::default()), &[(ROLE_ANNOTATION, "cart")][..]);
@@ -515,7 +517,7 @@ mod tests {
             assert_eq!(code_of(rules, &facts), expected, "{pod_says:?} {account_says:?}");
         }
         let unread = PodAnnotations {
-            pod: Annotations::default(),
+            own_annotations: Annotations::default(),
             service_account: RelatedAnnotations::NotRead,
             namespace: RelatedAnnotations::of_object(Annotations::default()),
         };
@@ -562,7 +564,7 @@ mod tests {
         let objects = manifest.split("\n---\n").map(|text| seawall_config::parse_foreign_yaml(text).unwrap());
         let object = objects.into_iter().find(|object| object["kind"] == kind).unwrap();
         let said = |key: &'static str| {
-            Some((key, AnnotationValue::from(object["metadata"]["annotations"][key].as_str()?)))
+            Some((key, LengthCheckedAnnotation::from(object["metadata"]["annotations"][key].as_str()?)))
         };
         KEYS.into_iter().filter_map(said).collect()
     }
@@ -576,7 +578,8 @@ mod tests {
         ] {
             let [service_account, namespace] = ["ServiceAccount", "Namespace"]
                 .map(|kind| RelatedAnnotations::of_object(annotated(manifest, kind)));
-            let facts = PodAnnotations { pod: annotated(manifest, "Pod"), service_account, namespace };
+            let facts =
+                PodAnnotations { own_annotations: annotated(manifest, "Pod"), service_account, namespace };
             let grant = granted(&rules, &facts).unwrap();
             assert!(grant.role.arn_str().ends_with(role), "{of}: {grant:?}");
             assert_eq!(grant.session_name.as_str(), session, "{of}");

@@ -7,7 +7,7 @@
 //! An expression must match the whole name of a role. In KIAM and kube2iam a partial match can suffice. KIAM puts `^` and `$`
 //! around the expression, so each alternative of `a|b` is anchored at one side only. kube2iam adds no anchors.
 
-use seawall_core::annotations::{AnnotationValue, Annotations};
+use seawall_core::annotations::{Annotations, LengthCheckedAnnotation};
 use seawall_http::Refusal;
 use seawall_protocols::aws::Pattern;
 
@@ -123,8 +123,8 @@ impl NamespaceRules {
     }
 }
 
-fn is_empty(text: &AnnotationValue) -> bool {
-    matches!(text, AnnotationValue::Whole(text) if text.is_empty())
+fn is_empty(text: &LengthCheckedAnnotation) -> bool {
+    matches!(text, LengthCheckedAnnotation::Whole(text) if text.is_empty())
 }
 
 /// Checks that the expression of `permitted` matches the role.
@@ -133,11 +133,11 @@ fn is_empty(text: &AnnotationValue) -> bool {
 /// annotation. Therefore, for a role below the base ARN, either the ARN or the name must match. For other roles only the ARN
 /// counts, so `cart` never matches the role `cart` of another account.
 fn matches_permitted(
-    expression: &AnnotationValue,
+    expression: &LengthCheckedAnnotation,
     role: &NamedRole,
     base: Option<&BaseRoleArn>,
 ) -> Result<(), Refusal> {
-    let AnnotationValue::Whole(expression) = expression else { return Err(MALFORMED_PERMITTED) };
+    let LengthCheckedAnnotation::Whole(expression) = expression else { return Err(MALFORMED_PERMITTED) };
     let pattern = Pattern::new(expression).map_err(|_| MALFORMED_PERMITTED)?;
     let below = base.and_then(|base| base.path_below(role));
     let is_match = pattern.matches(role.arn_str()) || below.is_some_and(|name| pattern.matches(name));
@@ -149,12 +149,12 @@ fn matches_permitted(
 /// Without a base ARN, the function compares each entry with the full ARN of the role. In that case `*` matches every role, as in
 /// kube2iam.
 fn is_among(
-    list: &AnnotationValue,
+    list: &LengthCheckedAnnotation,
     format: AllowedRolesFormat,
     role: &NamedRole,
     base: Option<&BaseRoleArn>,
 ) -> Result<(), Refusal> {
-    let AnnotationValue::Whole(list) = list else { return Err(MALFORMED_ALLOWED) };
+    let LengthCheckedAnnotation::Whole(list) = list else { return Err(MALFORMED_ALLOWED) };
     let entries: Vec<String> = serde_json::from_str(list).map_err(|_| MALFORMED_ALLOWED)?;
     for entry in &entries {
         if is_entry_of(entry, format, role, base)? {
@@ -233,7 +233,7 @@ mod tests {
     const OTHERS: &str = "arn:aws:iam::999999999999:role/cart";
 
     fn decide(rules: NamespaceRules, said: &[(&'static str, &str)], role: &str) -> Result<(), &'static str> {
-        let said = said.iter().map(|(key, text)| (*key, AnnotationValue::from(*text))).collect();
+        let said = said.iter().map(|(key, text)| (*key, LengthCheckedAnnotation::from(*text))).collect();
         let role = if role.starts_with("arn:") { role.to_owned() } else { format!("{OWN}{role}") };
         let (role, base) = (NamedRole::new(&role).unwrap(), BaseRoleArn::new(OWN));
         rules.check_role_permitted(Some(&said), &role, base.as_ref()).map_err(|refusal| {
@@ -324,7 +324,8 @@ mod tests {
             (REGEXP, r#"[".*/cart"]"#, Ok(())),
             (REGEXP, r#"["cart"]"#, Err(ROLE_NOT_ALLOWED)),
         ] {
-            let said = [(ALLOWED_ROLES_ANNOTATION, AnnotationValue::from(list))].into_iter().collect();
+            let said =
+                [(ALLOWED_ROLES_ANNOTATION, LengthCheckedAnnotation::from(list))].into_iter().collect();
             assert_eq!(rules.check_role_permitted(Some(&said), &role, None), expected, "{list}");
         }
     }

@@ -22,13 +22,13 @@ use self::passthrough_paths::PassthroughPathPatterns;
 use super::credentials::DocumentFormat;
 use super::full_match_regex::Pattern;
 use super::node_metadata::{InstanceMetadata, InstanceMetadataByPath};
-use super::role::is_role_name;
+use super::role::{OwnRole, RequestedRole};
 use super::session_token::{GrantedToken, MAX_TTL, TokenClient, TokenSigningKeys, TtlLimit};
 use super::time::UnixTime;
-use super::{NOT_FOUND, PATH_CHARSET, header_checks};
+use super::{IMDS_PATH_CHARSET, NOT_FOUND, header_checks};
 use crate::request_head_rules::require_no_body;
 use seawall_http::Refusal;
-use seawall_http::path::{self, CanonicalPath};
+use seawall_http::path::{self, BAD_PATH, CanonicalPath};
 
 /// The refusal for a method other than GET and HEAD.
 pub const METHOD_NOT_ALLOWED: Refusal =
@@ -124,8 +124,8 @@ pub enum ImdsResource<'t, 'b> {
     RoleListing(DocumentFormat),
     /// The credentials of a role ([`respond::write_credentials`]). [`check_role`] checks that the pod has this role.
     RoleCredentials {
-        /// The role's name in the request.
-        name: Cow<'b, str>,
+        /// The role that the request names.
+        role: RequestedRole<'b>,
         /// The document's format.
         shape: DocumentFormat,
     },
@@ -175,9 +175,9 @@ pub fn method_keeps_alive(method: &str) -> bool {
 ///
 /// # Errors
 /// [`NO_ROLE`], [`WRONG_ROLE`].
-pub fn check_role(asked: &str, own: Option<&str>) -> Result<(), Refusal> {
+pub fn check_role(asked: &RequestedRole<'_>, own: Option<OwnRole<'_>>) -> Result<(), Refusal> {
     match own {
-        Some(own) if own == asked => Ok(()),
+        Some(own) if asked.is_own(own) => Ok(()),
         Some(_) => Err(WRONG_ROLE),
         None => Err(NO_ROLE),
     }
@@ -222,7 +222,12 @@ impl Imds {
         }
         require_no_body(head)?;
         header_checks::require_not_proxied(head)?;
-        let path = path::canonicalise_target_with(head.target, &PATH_CHARSET)?.path;
+        let path = path::canonicalise_target_with(head.target, &IMDS_PATH_CHARSET)?.path;
+        // An encoded slash is part of a role's ARN. No rule and no server sees the encoded form: the path is canonical, and the
+        // agent compares the ARN and never forwards it.
+        if path::has_encoded_slash(head.target) && (is_put || !is_role_arn_path(path.as_str())) {
+            return Err(BAD_PATH);
+        }
         if is_put {
             return grant(head, &path, sessions, visitor, now).map(ImdsRequest::Token);
         }
@@ -301,15 +306,20 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, R
         Some("") => return Ok(ImdsResource::RoleListing(shape)),
         Some(name) => name.strip_suffix('/').unwrap_or(name),
     };
-    if !is_role_name(name) {
-        return Err(NOT_FOUND);
-    }
     let end = start + 1 + name.len();
     let name = match text {
         Cow::Borrowed(text) => Cow::Borrowed(&text[start + 1..end]),
         Cow::Owned(text) => Cow::Owned(text[start + 1..end].to_owned()),
     };
-    Ok(ImdsResource::RoleCredentials { name, shape })
+    let role = RequestedRole::parse(name).ok_or(NOT_FOUND)?;
+    Ok(ImdsResource::RoleCredentials { role, shape })
+}
+
+/// True if a canonical path names the credentials of a role by the role's ARN.
+fn is_role_arn_path(path: &str) -> bool {
+    let Some(rest) = below_version(path).and_then(|below| below.strip_prefix(ROLES)) else { return false };
+    let role = role(Cow::Borrowed(path), path.len() - rest.len());
+    matches!(role, Ok(ImdsResource::RoleCredentials { role: RequestedRole::Arn(_), .. }))
 }
 
 /// Grants a token to any client that requests one.

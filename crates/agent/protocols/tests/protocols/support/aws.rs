@@ -8,14 +8,19 @@ use seawall_protocols::aws::imds::respond::{self, RoleInfo};
 use seawall_protocols::aws::imds::{NO_ROLE, TokenRules, check_role};
 use seawall_protocols::aws::{
     ContainerCredentialsEndpoint, CredentialsDocument, Imds, ImdsRequest, ImdsResource, InstanceMetadata,
-    Iso8601Time, Pattern, RoleName, TokenClient, TokenRequirement, TokenSigningKeys, TokenSubject, TtlLimit,
-    UnixTime, containers,
+    Iso8601Time, OwnRole, Pattern, RoleName, TokenClient, TokenRequirement, TokenSigningKeys, TokenSubject,
+    TtlLimit, UnixTime, containers,
 };
 
 use super::{DATE, body, with_head};
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const NOW: UnixTime = UnixTime(1_767_225_600);
+
+/// The ARN of a role in [`Scene`].
+pub(crate) fn role_arn(name: &RoleName) -> String {
+    format!("arn:aws:iam::123456789012:role/pods/{}", name.as_str())
+}
 
 /// Where the pod is.
 pub(crate) const POD_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
@@ -105,8 +110,9 @@ impl Scene {
             ImdsResource::RoleListing(_) => {
                 respond::write_role_name(out, frame, self.role.as_ref().ok_or(NO_ROLE)?);
             }
-            ImdsResource::RoleCredentials { name, shape } => {
-                check_role(&name, self.role.as_ref().map(RoleName::as_str))?;
+            ImdsResource::RoleCredentials { role, shape } => {
+                let own = self.role.as_ref().map(|own| (own.as_str(), role_arn(own)));
+                check_role(&role, own.as_ref().map(|(name, arn)| OwnRole { name, arn }))?;
                 respond::write_credentials(out, frame, &credentials(), shape);
             }
             ImdsResource::RoleInfo => {

@@ -73,6 +73,7 @@ pub(crate) fn node() -> NodeMetadata {
         cluster_location: Some("europe-west4".into()),
         cluster_uid: Some("0123456789abcdef".into()),
         universe_domain: "googleapis.com".into(),
+        ..NodeMetadata::default()
     }
 }
 

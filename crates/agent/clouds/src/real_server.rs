@@ -1,0 +1,497 @@
+//! Pods of the ServiceAccounts in `realServer`: their requests go to the node's real metadata server, and they get the node's
+//! credentials.
+//!
+//! A pod on the node's network reaches the real server without the agent. A pod with a network of its own can need it, too, for
+//! example a node manager. The redirect captures every such pod, because its rules must not depend on addresses, which change
+//! hands. Therefore the agent identifies the pod at each connection, as it identifies every pod, and passes the pod's requests on.
+//! While the agent cannot identify the pod, it refuses the requests.
+//!
+//! The agent builds each upstream request itself, from a canonical path and a few known headers. Google's paths go through the
+//! filter of `conceal`, which also hides the node's bootstrap secrets from these pods. The paths of EC2's metadata service go to
+//! the server as they are: the pod has the node's role, so there is nothing that a filter would protect.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use seawall_config::{DocumentTable, values};
+use seawall_core::ServiceAccount;
+use seawall_core::cloud::CloudName;
+use seawall_http::path::{PathCharset, canonicalise_target_with};
+use seawall_http::{Framing, Refusal, RequestHead, ResponseContext, ResponseFraming, head_writer};
+use seawall_protocols::aws::{REQUEST_PATH_CHARSET, imds};
+use seawall_server::handler::{MetadataDialect, RequestContext};
+use seawall_server::response::{CompletedDeferredResponse, DeferredResponse, WriteContext, WriteOutcome};
+use seawall_server::route;
+use seawall_server::upstream::{Forwarder, UpstreamRequest, UpstreamResponse};
+
+use crate::google::passthrough::GooglePassthrough;
+use crate::pod::{PodEntry, PodHandlerOutcome, PodOrUnknownClient};
+
+/// The key of the list in the configuration.
+pub(crate) const KEY: &str = "realServer";
+
+/// The URL of the real metadata server on the nodes of both clouds.
+pub(crate) const DEFAULT_URL: &str = "http://169.254.169.254";
+
+/// Reads the list `realServer`: the ServiceAccounts whose pods use the real metadata server.
+pub(crate) fn read_service_accounts(root: &DocumentTable<'_>) -> Vec<ServiceAccount> {
+    let items = root.node_of_key(KEY).list();
+    items
+        .iter()
+        .filter_map(|item| item.text("a ServiceAccount as namespace/name", values::parse_service_account))
+        .collect()
+}
+
+/// Rejects the list if `url`, where it sends requests, is an address that the agent listens at.
+pub(crate) fn reject_own_listener(root: &DocumentTable<'_>, url: &str, listen: &[SocketAddr]) {
+    if values::is_own_listener(url, listen) {
+        root.node_of_key(KEY).reject(format!(
+            "an upstreamUrl that is the real metadata server; the agent itself listens at {url}"
+        ));
+    }
+}
+
+/// The ServiceAccounts in `realServer`, and the URLs of the real metadata server.
+#[derive(Debug, Default)]
+pub(crate) struct RealServer {
+    service_accounts: HashSet<ServiceAccount>,
+    /// The URL for Google's paths.
+    pub(crate) google_url: String,
+    /// The URL for the paths of EC2's metadata service.
+    pub(crate) imds_url: String,
+}
+
+impl RealServer {
+    /// Creates the state for this list. A cloud without a section uses the URL of the other cloud's section, because a node has
+    /// one real metadata server.
+    pub(crate) fn new(accounts: &[ServiceAccount], google_url: Option<&str>, imds_url: Option<&str>) -> Self {
+        let url = |own: Option<&str>, other: Option<&str>| own.or(other).unwrap_or(DEFAULT_URL).to_owned();
+        Self {
+            service_accounts: accounts.iter().cloned().collect(),
+            google_url: url(google_url, imds_url),
+            imds_url: url(imds_url, google_url),
+        }
+    }
+
+    /// True if the list is empty, so no request goes to the real server because of it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.service_accounts.is_empty()
+    }
+
+    /// True if the pods of this ServiceAccount use the real metadata server.
+    pub(crate) fn serves(&self, account: &ServiceAccount) -> bool {
+        self.service_accounts.contains(account)
+    }
+}
+
+/// A cloud's dialect that sends the requests of pods in `realServer` to the real server and handles all other requests as before.
+#[derive(Debug)]
+pub(crate) struct RealServerDialect {
+    cloud_dialect: Rc<dyn MetadataDialect<PodEntry>>,
+    passthrough: Rc<RealServerPassthrough>,
+}
+
+/// The connections of one traffic thread to the real server, for pods in `realServer`.
+#[derive(Debug)]
+pub(crate) struct RealServerPassthrough {
+    google: GooglePassthrough,
+    imds: Forwarder,
+}
+
+impl RealServerPassthrough {
+    /// Creates the passthrough. `google` has the filter for Google's paths; `imds` sends all paths of EC2's metadata service.
+    pub(crate) fn new(google: GooglePassthrough, imds: Forwarder) -> Self {
+        Self { google, imds }
+    }
+}
+
+const METHOD_NOT_ALLOWED: Refusal =
+    Refusal::new(405, "method_not_allowed", "A metadata server answers GET, HEAD and PUT requests.");
+const UNEXPECTED_BODY: Refusal = Refusal::new(400, "unexpected_body", "A metadata request has no body.");
+
+/// The headers of a pod's request that the real server gets: session tokens, the token's requested lifetime, and the header by
+/// which a metadata server recognises a request that a proxy passes on (EC2 user guide, "Use the Instance Metadata Service").
+const SENT: [&str; 4] =
+    ["x-aws-ec2-metadata-token", "x-aws-ec2-metadata-token-ttl-seconds", "accept", "x-forwarded-for"];
+
+/// The headers of the real server's answer that the pod gets.
+const RETURNED: [&str; 6] = [
+    "content-type",
+    "content-encoding",
+    "etag",
+    "last-modified",
+    "location",
+    "x-aws-ec2-metadata-token-ttl-seconds",
+];
+
+/// The timeout of a request to the real server. It is longer than one try of AWS's and Google's libraries (at most 5 s).
+const UPSTREAM_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl RealServerDialect {
+    /// Puts the passthrough in front of a cloud's dialect.
+    pub(crate) fn new(
+        cloud_dialect: Rc<dyn MetadataDialect<PodEntry>>,
+        passthrough: Rc<RealServerPassthrough>,
+    ) -> Self {
+        Self { cloud_dialect, passthrough }
+    }
+}
+
+impl RealServerPassthrough {
+    fn forward(
+        &self,
+        pod: &Arc<PodEntry>,
+        asked: RequestContext<'_, '_, '_>,
+    ) -> Result<DeferredResponse, Refusal> {
+        let path =
+            canonicalise_target_with(asked.head.target, &REQUEST_PATH_CHARSET).map(|target| target.path);
+        match path {
+            Ok(path) if imds::is_imds_path(path.as_str()) => self.forward_imds(path.as_str(), asked),
+            _ => self.google.forward_for_real_server_pod(pod, asked.shares, asked.head),
+        }
+    }
+
+    fn forward_imds(
+        &self,
+        path: &str,
+        asked: RequestContext<'_, '_, '_>,
+    ) -> Result<DeferredResponse, Refusal> {
+        let head = asked.head;
+        let method = match head.method {
+            // The agent sends GET even for a HEAD request, to know the length of the response.
+            "GET" | "HEAD" => Method::GET,
+            "PUT" => Method::PUT,
+            _ => return Err(METHOD_NOT_ALLOWED),
+        };
+        if !matches!(head.framing, Framing::None | Framing::Length(0)) {
+            return Err(UNEXPECTED_BODY);
+        }
+        let headers: Vec<_> =
+            SENT.iter().filter_map(|name| Some((*name, sent_header(head, name)?))).collect();
+        let request = UpstreamRequest {
+            target: path,
+            method,
+            headers: &headers,
+            timeout: UPSTREAM_TIMEOUT,
+            long_poll_wait: None,
+        };
+        let answer = self.imds.forward_non_long_poll(asked.shares.client, &request)?;
+        Ok(DeferredResponse::new(&route::REAL_SERVER, false, async move {
+            Box::new(ImdsResponse(answer.await)) as Box<dyn CompletedDeferredResponse>
+        }))
+    }
+}
+
+/// Returns the value of a header if it is text.
+fn sent_header<'b>(head: &RequestHead<'_, 'b>, name: &str) -> Option<&'b str> {
+    std::str::from_utf8(head.header(name)?).ok()
+}
+
+impl MetadataDialect<PodEntry> for RealServerDialect {
+    fn cloud(&self) -> CloudName {
+        self.cloud_dialect.cloud()
+    }
+
+    fn path_charset(&self) -> &'static PathCharset {
+        self.cloud_dialect.path_charset()
+    }
+
+    fn serves_path(&self, path: &str) -> bool {
+        self.cloud_dialect.serves_path(path)
+    }
+
+    fn keeps_alive_after(&self, method: &str) -> bool {
+        self.cloud_dialect.keeps_alive_after(method)
+    }
+
+    fn answers_any_client(&self, method: &str) -> bool {
+        self.cloud_dialect.answers_any_client(method)
+    }
+
+    fn identity_timeout(&self, head: &RequestHead<'_, '_>) -> Duration {
+        self.cloud_dialect.identity_timeout(head)
+    }
+
+    /// Answers a pod in `realServer` from the real server. Only the pod's own entitlements decide this, never the request.
+    fn answer(
+        &self,
+        caller: &PodOrUnknownClient,
+        asked: RequestContext<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> PodHandlerOutcome {
+        let PodOrUnknownClient::Pod(pod) = caller else {
+            return self.cloud_dialect.answer(caller, asked, out);
+        };
+        if !pod.entitlements().use_real_server() {
+            return self.cloud_dialect.answer(caller, asked, out);
+        }
+        self.passthrough.forward(pod, asked).map(PodHandlerOutcome::Deferred).unwrap_or_else(|refusal| {
+            self.refuse(&refusal, asked.response_context, asked.request_id, out);
+            PodHandlerOutcome::Answered { route: &route::REFUSED, status: refusal.status }
+        })
+    }
+
+    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {
+        self.cloud_dialect.refuse(refusal, frame, request, out);
+    }
+}
+
+/// The real server's answer to a request to EC2's metadata service, or the refusal that replaces it.
+#[derive(Debug)]
+struct ImdsResponse(Result<UpstreamResponse, Refusal>);
+
+impl CompletedDeferredResponse for ImdsResponse {
+    fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
+        match self.0 {
+            Ok(answer) => write_imds_response(answer, writing.response_context, out),
+            Err(refusal) => {
+                let frame = writing.response_context;
+                imds::respond::write_refusal(out, frame, &refusal, writing.request_id);
+                WriteOutcome::whole(refusal.status)
+            }
+        }
+    }
+}
+
+fn write_imds_response(
+    answer: UpstreamResponse,
+    frame: &ResponseContext<'_>,
+    out: &mut Vec<u8>,
+) -> WriteOutcome {
+    let UpstreamResponse { status, headers, body, remaining_body } = answer;
+    let framing = match &remaining_body {
+        None => ResponseFraming::KnownLength(body.len() as u64),
+        Some(rest) => ResponseFraming::choose(rest.total_length, frame.version),
+    };
+    let keep_alive = frame.keep_alive && framing != ResponseFraming::UntilClose;
+    ResponseContext { keep_alive, ..*frame }.begin_head(out, status, b"");
+    for (name, value) in &headers {
+        if RETURNED.contains(&name.as_str()) && head_writer::is_header_value(value.as_bytes()) {
+            head_writer::write_header(out, name.as_str(), value.as_bytes());
+        }
+    }
+    framing.end_head(out);
+    if frame.head_only {
+        return WriteOutcome::whole(status);
+    }
+    framing.write_part(out, &body);
+    WriteOutcome { status, remaining_body: remaining_body.map(|rest| (rest, framing)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use seawall_config::Document;
+    use seawall_testkit::closure_server::{Peer, Server};
+
+    use super::*;
+    use crate::CloudsConfig;
+    use crate::testing::{BOTH_CLOUDS_BROKERED_CONFIG, PodFixture};
+
+    /// A fake of the real server, which records the head of each request.
+    struct Real {
+        server: Server,
+        heads: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Real {
+        /// Starts a server that answers each request with `answer`, the part of a response after `HTTP/1.1 `.
+        fn start(answer: impl Into<String>) -> Self {
+            let (answer, heads) = (answer.into(), Arc::<Mutex<Vec<String>>>::default());
+            let record = heads.clone();
+            let serve = move |mut peer: Peer, _: usize| {
+                loop {
+                    let head = peer.read_request_head()?;
+                    record.lock().unwrap().push(head);
+                    peer.send(format!("HTTP/1.1 {answer}").as_bytes())?;
+                }
+            };
+            Self { server: Server::start(serve).unwrap(), heads }
+        }
+
+        /// Returns a fixture whose pod shop/cart is in `realServer` of `sections`, in which URL stands for this server's URL.
+        fn fixture(&self, sections: &str) -> PodFixture {
+            let sections = sections.replace("URL", &self.server.url_of_path(""));
+            PodFixture::with_sections(&format!("realServer: [shop/cart]\n{sections}\n"))
+        }
+
+        /// Returns the head of the only request since the last call, in lower case.
+        fn only_head(&self) -> String {
+            let mut heads = std::mem::take(&mut *self.heads.lock().unwrap());
+            assert_eq!(heads.len(), 1, "{heads:?}");
+            heads.remove(0).to_ascii_lowercase()
+        }
+    }
+
+    const AWS: &str = "aws: { region: eu-west-1, imds: { upstreamUrl: \"URL\" } }";
+    const TOKEN_ANSWER: &str =
+        "200 OK\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\nServer: EC2ws\r\nContent-Length: 1\r\n\r\nt";
+
+    #[tokio::test]
+    async fn a_pod_in_the_list_gets_the_token_and_the_credentials_of_the_real_server() {
+        let real = Real::start(TOKEN_ANSWER);
+        let world = real.fixture(AWS);
+        let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 60";
+        let (answer, _) = world.send_with_header("PUT", "/latest/api/token", ttl).await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nt"), "{answer}");
+        assert!(answer.contains("x-aws-ec2-metadata-token-ttl-seconds: 60"), "{answer}");
+        assert!(!answer.contains("EC2ws"), "{answer}");
+        let head = real.only_head();
+        assert!(
+            head.starts_with("put /latest/api/token http/1.1") && head.contains(&ttl.to_lowercase()),
+            "{head}"
+        );
+        let path = "/latest/meta-data/iam/security-credentials/node-role";
+        let (answer, _) = world.send_with_header("GET", path, "X-aws-ec2-metadata-token: mine").await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let head = real.only_head();
+        assert!(
+            head.starts_with(&format!("get {path} ")) && head.contains("x-aws-ec2-metadata-token: mine"),
+            "{head}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_a_network_plugin_meets_no_rate_limit() {
+        let real = Real::start("200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let world = real.fixture(AWS);
+        for read in 0..450 {
+            let (answer, _) = world.send_request("GET /2021-07-15/meta-data/mac").await;
+            assert!(answer.starts_with("HTTP/1.1 200 "), "read {read}: {answer}");
+        }
+    }
+
+    /// EC2's server refuses a request that a proxy has passed on. The agent must not make such a request look like the pod's own.
+    #[tokio::test]
+    async fn a_request_that_a_proxy_passed_on_is_still_recognisable() {
+        let real = Real::start("403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+        let world = real.fixture(AWS);
+        let (answer, _) =
+            world.send_with_header("PUT", "/latest/api/token", "X-Forwarded-For: 10.0.0.1").await;
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+        assert!(real.only_head().contains("x-forwarded-for: 10.0.0.1"));
+    }
+
+    #[tokio::test]
+    async fn other_pods_and_unknown_clients_never_reach_the_real_server() {
+        let real = Real::start("200 OK\r\nContent-Length: 6\r\n\r\nsecret");
+        let sections = AWS.replace("URL", &real.server.url_of_path(""));
+        let world = PodFixture::with_sections(&format!("realServer: [shop/other, other/cart]\n{sections}\n"));
+        let clients = [
+            world.caller.clone(),
+            PodOrUnknownClient::Anyone,
+            PodOrUnknownClient::Unidentified,
+            PodOrUnknownClient::Refused(METHOD_NOT_ALLOWED),
+        ];
+        for client in &clients {
+            for target in [
+                "/latest/meta-data/iam/security-credentials/",
+                "/computeMetadata/v1/",
+                "/",
+                "/latest/user-data",
+            ] {
+                let answer = world.get_as_client(client, target).await;
+                assert!(!answer.contains("secret"), "{client:?} {target}: {answer}");
+            }
+        }
+        assert!(real.heads.lock().unwrap().is_empty());
+    }
+
+    /// A node has one real server, whichever clouds the agent serves.
+    #[tokio::test]
+    async fn a_protocol_that_is_not_configured_goes_to_the_real_server() {
+        let real = Real::start("200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let google = BOTH_CLOUDS_BROKERED_CONFIG
+            .lines()
+            .filter(|line| !line.starts_with("aws:"))
+            .map(|line| line.replace("google: {", "google: { upstreamUrl: \"URL\","))
+            .collect::<Vec<_>>()
+            .join("\n");
+        let world = real.fixture(&google);
+        let (answer, _) = world.send_request("GET /latest/meta-data/mac").await;
+        assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+        assert!(real.only_head().starts_with("get /latest/meta-data/mac "));
+        let world = real.fixture(AWS);
+        let (answer, _) = world
+            .send_with_header("GET", "/computeMetadata/v1/project/project-id", "Metadata-Flavor: Google")
+            .await;
+        assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+        assert!(real.only_head().contains("metadata-flavor: google"));
+    }
+
+    /// The bootstrap secrets of a GKE node stay hidden, as in `conceal`, in every spelling of their path.
+    #[tokio::test]
+    async fn googles_paths_go_through_the_filter_in_every_spelling() {
+        let real = Real::start("200 OK\r\nContent-Length: 6\r\n\r\nsecret");
+        for sections in [AWS, "google: { mode: conceal, upstreamUrl: \"URL\" }"] {
+            let world = real.fixture(sections);
+            for target in [
+                "/computeMetadata/v1/instance/attributes/kube-env",
+                "/%63omputeMetadata/v1/instance/attributes/kube-env",
+                "/latest/../computeMetadata/v1/instance/attributes/kube-env",
+                "//computeMetadata/v1/instance/attributes/kube-env",
+                "/computeMetadata/v1/?recursive=true",
+                "/nobodys",
+            ] {
+                let (answer, _) = world.send_with_header("GET", target, "Metadata-Flavor: Google").await;
+                assert!(!answer.contains("secret"), "{target}: {answer}");
+            }
+        }
+        assert!(real.heads.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_request_with_a_body_or_another_method_is_refused_and_not_passed_on() {
+        let real = Real::start("200 OK\r\nContent-Length: 0\r\n\r\n");
+        let world = real.fixture(AWS);
+        for (method, header) in [("POST", "A: b"), ("DELETE", "A: b"), ("PUT", "Content-Length: 5")] {
+            let (answer, _) = world.send_with_header(method, "/latest/api/token", header).await;
+            assert!(answer.starts_with("HTTP/1.1 4"), "{method} {header}: {answer}");
+        }
+        assert!(real.heads.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_leaves_the_list_at_a_reload_has_its_own_entitlements_again() {
+        let real = Real::start("200 OK\r\nContent-Length: 6\r\n\r\nsecret");
+        let world = real.fixture(AWS);
+        assert!(world.pod().entitlements().use_real_server());
+        let (clouds, changed) = world.clouds_after_reload(&AWS.replace("URL", &real.server.url_of_path("")));
+        assert_eq!(changed, [CloudName::Aws]);
+        let before = world.pod().entitlements().with_clouds_reset_to_pending(&changed);
+        assert!(!before.use_real_server() && before.is_pending_for_cloud(CloudName::Aws));
+        let annotations = seawall_core::annotations::RelatedAnnotations::NotRead;
+        let after = world.entitlements_under_clouds(&clouds, annotations, &before);
+        assert!(!after.use_real_server());
+    }
+
+    #[test]
+    fn the_list_takes_names_of_service_accounts_and_no_address_of_the_agent() {
+        let mistakes = |text: &str| {
+            let document = Document::parse(text).unwrap();
+            let listen = ["127.0.0.1:8988".parse().unwrap()];
+            let sections = CloudsConfig::read(&document.root(), std::path::Path::new("/"), &listen);
+            document.finish(sections).unwrap_err().to_string()
+        };
+        let said = mistakes("realServer: [kube-system]\naws: { region: eu-west-1 }\n");
+        assert!(said.contains("realServer[0]") && said.contains("namespace/name"), "{said}");
+        let own = "realServer: [a/b]\naws: { region: eu-west-1, imds: { upstreamUrl: \"http://127.0.0.1:8988\" } }\n";
+        let said = mistakes(own);
+        assert!(said.contains("realServer") && said.contains("listens at"), "{said}");
+    }
+
+    #[test]
+    fn a_service_account_is_in_the_list_only_by_namespace_and_name() {
+        let account =
+            |namespace: &str, name: &str| ServiceAccount { namespace: namespace.into(), name: name.into() };
+        let list = RealServer::new(&[account("kube-system", "node")], None, None);
+        assert!(list.serves(&account("kube-system", "node")));
+        assert!(!list.serves(&account("shop", "node")) && !list.serves(&account("kube-system", "nodes")));
+        assert_eq!(list.imds_url, DEFAULT_URL);
+    }
+}
