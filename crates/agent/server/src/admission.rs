@@ -160,9 +160,84 @@ impl ShardAdmission {
 /// The client's kernel tries again after a second.
 pub(crate) fn backlog_for_max_wait(accepted: u32, period: Duration, shards: usize, most: i32) -> i32 {
     const LONGEST_WAIT: f64 = 0.4;
-    const LEAST: i32 = 8;
     let rate = f64::from(accepted) / period.as_secs_f64().max(0.001);
-    ((LONGEST_WAIT * rate / shards.max(1) as f64) as i32).min(most).max(LEAST)
+    ((LONGEST_WAIT * rate / shards.max(1) as f64) as i32).min(most).max(LEAST_BACKLOG)
+}
+
+/// The least length of a backlog.
+const LEAST_BACKLOG: i32 = 8;
+
+/// Decides which part of a shard's new connections the kernel admits, so that about 0.12 s of accepts wait in the backlog.
+///
+/// The part is the wanted rate of connections divided by the offered rate. The controller estimates the offered rate from the
+/// connections that came into the backlog. Both rates change slowly on purpose: clients whose SYNs were dropped together try again
+/// together, so a controller that follows the length of the backlog closely would drop these clients again, and admit the others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectController {
+    /// The accepts per second, averaged over half a second.
+    accept_rate: f64,
+    /// The connections per second that came into the backlog, and the admitted part, averaged over a second. Clients try again
+    /// after a second. The offered rate is the quotient of the averages, because a request arrives up to 0.1 s after its SYN.
+    arrival_rate: f64,
+    average_part: f64,
+    /// The number of connections in the backlog at the last update.
+    waiting: f64,
+    admitted_part: f64,
+}
+
+impl Default for ConnectController {
+    fn default() -> Self {
+        let rate = Self::FIRST_RATE;
+        Self { accept_rate: rate, arrival_rate: rate, average_part: 1.0, waiting: 0.0, admitted_part: 1.0 }
+    }
+}
+
+impl ConnectController {
+    /// The rate of accepts for which 160 connections wait for 0.25 s. A thread accepts a client's first connections much faster than
+    /// its guests, so the first rate that the thread measures would be too high.
+    const FIRST_RATE: f64 = 640.0;
+    /// The seconds that a connection should wait in the backlog.
+    const WANTED_WAIT: f64 = 0.12;
+    /// The seconds after which the backlog is full. This is less than 0.4 s, because the rate of accepts can fall meanwhile.
+    const LONGEST_WAIT: f64 = 0.25;
+    /// The seconds in which the controller corrects the length of the backlog.
+    const CORRECTION: f64 = 0.5;
+    /// The wanted length is at least this number of connections. The backlog holds at least eight.
+    const LEAST_WAITING: f64 = 4.0;
+    /// The least part that is admitted.
+    const LEAST_PART: f64 = 0.01;
+    /// The growth of the part in each update while no connection waits. The accept rate is then less than the thread could accept.
+    const GROWTH: f64 = 1.02;
+
+    /// Returns the part of new connections to admit, from 0.01 to 1. In the time `period` since the last update, the thread accepted
+    /// `accepted` connections of the shard. Now `waiting` connections are in its backlog.
+    pub(crate) fn update(&mut self, period: Duration, accepted: u32, waiting: u32) -> f64 {
+        let period = period.as_secs_f64().max(0.001);
+        let (accepted, waiting) = (f64::from(accepted), f64::from(waiting));
+        let average =
+            |before: f64, now: f64, seconds: f64| before + (now - before) * (period / seconds).min(1.0);
+        let came = (accepted + waiting - self.waiting).max(0.0);
+        self.waiting = waiting;
+        self.accept_rate = average(self.accept_rate, accepted / period, 0.5);
+        self.arrival_rate = average(self.arrival_rate, came / period, 1.0);
+        self.average_part = average(self.average_part, self.admitted_part, 1.0);
+        let wanted_waiting = (Self::WANTED_WAIT * self.accept_rate).max(Self::LEAST_WAITING);
+        let wanted_rate = self.accept_rate + (wanted_waiting - waiting) / Self::CORRECTION;
+        let offered_rate = (self.arrival_rate / self.average_part).max(1.0);
+        let grown = if waiting == 0.0 { self.admitted_part * Self::GROWTH } else { 0.0 };
+        self.admitted_part = (wanted_rate / offered_rate).max(grown).clamp(Self::LEAST_PART, 1.0);
+        self.admitted_part
+    }
+
+    /// True if the kernel admits all connections of the shard.
+    pub(crate) fn admits_all(&self) -> bool {
+        self.admitted_part >= 1.0
+    }
+
+    /// Returns the largest backlog length at which the shard's connections do not wait too long. The result is at most `most`.
+    pub(crate) fn backlog(&self, most: i32) -> i32 {
+        ((Self::LONGEST_WAIT * self.accept_rate) as i32).min(most).max(LEAST_BACKLOG)
+    }
 }
 
 #[cfg(test)]
@@ -239,6 +314,55 @@ mod tests {
         assert!(quiet.has_guest_place(&all, 64));
         held.clear();
         assert!(hostile.has_guest_place(&all, 64), "the places of guests that left are free");
+    }
+
+    /// Simulates a minute of a shard with clients that connect `offered` times a second. The thread accepts at most `accepts`
+    /// connections in each update. Returns the mean length of the backlog and the mean admitted part of the last 30 s.
+    fn simulate(offered: f64, accepts: u32) -> (f64, f64) {
+        let mut controller = ConnectController::default();
+        let (mut backlog, mut waiting_sum, mut part_sum) = (0.0, 0.0, 0.0);
+        for step in 0..3000 {
+            backlog = (backlog + offered * 0.02 * controller.admitted_part)
+                .min(f64::from(controller.backlog(4096)));
+            let accepted = accepts.min(backlog as u32);
+            backlog -= f64::from(accepted);
+            let part = controller.update(Duration::from_millis(20), accepted, backlog as u32);
+            if step >= 1500 {
+                waiting_sum += backlog / 1500.0;
+                part_sum += part / 1500.0;
+            }
+        }
+        (waiting_sum, part_sum)
+    }
+
+    #[test]
+    fn an_overloaded_shard_admits_what_it_can_accept_and_its_backlog_is_neither_full_nor_empty() {
+        for (offered, accepts) in [(10_000.0, 60), (20_000.0, 260), (3000.0, 2)] {
+            let rate = f64::from(accepts) * 50.0;
+            let (waiting, part) = simulate(offered, accepts);
+            assert!((0.06..0.2).contains(&(waiting / rate)), "{waiting} wait at {rate} accepts a second");
+            assert!((0.8..1.2).contains(&(part * offered / rate)), "{part} of {offered} at {rate}");
+        }
+    }
+
+    #[test]
+    fn a_shard_that_accepts_all_connections_admits_all() {
+        let (_, part) = simulate(2000.0, 60);
+        assert!(part > 0.999, "{part}");
+    }
+
+    /// Regression: the requests of SYNs that were admitted before the part fell made the offered rate appear a hundred times as
+    /// high. The part stayed at its least value, and the thread idled.
+    #[test]
+    fn a_part_that_fell_too_low_rises_again() {
+        let mut controller = ConnectController::default();
+        controller.update(Duration::from_millis(20), 0, 5000);
+        for _ in 0..50 {
+            controller.update(Duration::from_millis(20), 100, 5000);
+        }
+        assert!(controller.admitted_part < 0.02);
+        (0..500).for_each(|_| _ = controller.update(Duration::from_millis(20), 0, 0));
+        assert!(controller.admits_all(), "{controller:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Reads the kernel's statistics of a TCP connection (tcp(7), TCP_INFO). One call takes about 1 µs.
 
-use std::net::TcpStream;
+use std::io;
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use nix::sys::socket::getsockopt;
@@ -24,6 +25,8 @@ struct TcpInfoHead {
 }
 
 impl TcpInfoHead {
+    /// The index of `tcpi_unacked`: for a listener, the connections in its backlog (net/ipv4/tcp.c, `tcp_get_info`).
+    const UNACKNOWLEDGED: usize = 4;
     /// The index of `tcpi_last_data_recv`: the milliseconds since the client's last data arrived.
     const LAST_DATA_RECEIVED: usize = 11;
     /// The index of `tcpi_notsent_bytes`: the bytes that TCP has not sent, because the client's receive window is full.
@@ -41,10 +44,17 @@ pub(crate) fn unsent_bytes(stream: &TcpStream) -> u32 {
     getsockopt(stream, TcpInfo).map_or(0, |info| info.figures[TcpInfoHead::NOT_SENT])
 }
 
+/// Returns the number of connections that wait in the backlog of a listener.
+///
+/// # Errors
+/// The kernel refuses the call.
+pub(crate) fn backlog_length(listener: &TcpListener) -> io::Result<u32> {
+    Ok(getsockopt(listener, TcpInfo)?.figures[TcpInfoHead::UNACKNOWLEDGED])
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::TcpListener;
 
     use super::*;
 

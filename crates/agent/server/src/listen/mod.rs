@@ -13,6 +13,7 @@
 //! and the pods on the node's network use this source address. All other pods have different addresses and cannot fill this
 //! shard, so they cannot make the agent appear unready.
 
+mod connect_throttle;
 pub mod known_client_shards;
 mod port_reservation;
 pub mod shards;
@@ -27,14 +28,19 @@ use anyhow::Context;
 use nix::libc;
 use nix::setsockopt_impl;
 use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::{AttachReusePortCbpf, SetStruct};
+use nix::sys::socket::sockopt::SetStruct;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use self::connect_throttle::{ConnectThrottle, NETWORK, attach, instruction};
 use self::port_reservation::PortGuard;
 
-/// The maximum number of connections that wait in one shard. The kernel also limits this number to `net.core.somaxconn`, by default 4096.
+/// The maximum number of connections that wait in one shard while the rate of accepts is unknown.
 const BACKLOG: i32 = 256;
+
+/// The maximum number of connections that wait in one shard with a throttle. The kernel also limits this number to `net.core.somaxconn`,
+/// by default 4096.
+const MAX_BACKLOG: i32 = 4096;
 
 /// The number of seconds for which the kernel withholds a connection from `accept` until the client sends a byte.
 /// During this time, the connection costs the agent no CPU time and no memory. A pod without CPU time may need seconds for its
@@ -69,6 +75,10 @@ pub struct ListenerShard {
     pub(crate) socket: TcpListener,
     /// The number of the listener, which identifies the bound address.
     pub(crate) listener_index: usize,
+    /// The number of the socket among the sockets of its address.
+    number: usize,
+    /// The throttle of all shards of the address. `None` if the kernel does not assign connections by the agent's program.
+    throttle: Option<Arc<ConnectThrottle>>,
     /// Keeps other processes from binding the port until the last shard of the address is dropped.
     _seal: Option<Arc<PortGuard>>,
 }
@@ -117,10 +127,10 @@ impl Listeners {
     }
 }
 
-/// Returns the number of sockets per address: one for each of the `lanes` shards, and one for connections from the node itself.
-/// If `lanes` is 1, a single socket takes all connections.
+/// Returns the number of sockets per address: one for each of the `lanes` shards, one for connections from the node itself, and one that
+/// drops connections. If `lanes` is 1, a single socket takes all connections.
 pub fn sockets_per_address(lanes: usize) -> usize {
-    if lanes > 1 { lanes + 1 } else { 1 }
+    if lanes > 1 { lanes + 2 } else { 1 }
 }
 
 /// Binds [`sockets_per_address`] sockets to each address. `lanes` is a power of two and at least the number of threads.
@@ -143,17 +153,20 @@ pub fn bind(
     for (listener, address) in bound.iter().enumerate() {
         let Some(address) = *address else { continue };
         let failed = || format!("cannot listen on {address}");
-        let sockets = 0..sockets_per_address(lanes);
+        let sockets = 0..if lanes > 1 { lanes + 1 } else { 1 };
         let sockets = sockets.map(|_| open(address, lanes > 1)).collect::<Result<Vec<_>, _>>();
         let sockets = sockets.with_context(failed)?;
-        if let [first, _, ..] = &*sockets {
-            deal_by_address(first, lanes);
-        }
+        let throttle = match &*sockets {
+            [first, _, ..] if deal_by_address(first, lanes) => throttle(address, lanes),
+            _ => None,
+        };
         let seal = (lanes > 1).then(|| sealed(address)).flatten();
         for (lane, socket) in sockets.into_iter().enumerate() {
             of_thread[lane % threads].push(ListenerShard {
                 socket,
                 listener_index: listener,
+                number: lane,
+                throttle: throttle.clone(),
                 _seal: seal.clone(),
             });
         }
@@ -289,12 +302,7 @@ fn sealed(address: SocketAddr) -> Option<Arc<PortGuard>> {
 }
 
 fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(shared)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
+    let socket = unbound(address, shared)?;
     // Accepted sockets inherit all these options. The thread sends an answer with one write. With TCP_NODELAY, that write does not
     // wait for the acknowledgement of the previous write.
     socket.set_tcp_nodelay(true)?;
@@ -311,6 +319,27 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+fn unbound(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    Ok(socket)
+}
+
+/// Returns the throttle for the sockets of an address.
+/// If the kernel does not support it, the agent still serves every client, but the clients of an overloaded shard have unequal chances.
+fn throttle(address: SocketAddr, lanes: usize) -> Option<Arc<ConnectThrottle>> {
+    let throttle = unbound(address, true)
+        .and_then(|socket| ConnectThrottle::new(socket, address, lanes + 1, lane_of_address(lanes)));
+    let throttle = throttle.inspect_err(|error| {
+        tracing::warn!(%address, %error, "cannot throttle overloaded shards: some clients of a pod with thousands of clients may wait for minutes");
+    });
+    throttle.ok().map(Arc::new)
+}
+
 /// Sets the number of seconds for which the kernel withholds silent connections of this listener from `accept`.
 fn defer_accept(listener: &impl AsFd, seconds: u32) -> io::Result<()> {
     Ok(setsockopt(listener, DeferAccept, &seconds)?)
@@ -320,16 +349,17 @@ fn defer_accept(listener: &impl AsFd, seconds: u32) -> io::Result<()> {
 /// The kernel can refuse the BPF program, for example if the kernel only emulates Linux. Then the kernel assigns connections by a
 /// hash of addresses and ports. In this case, the agent still serves every client, but many connections of one client can delay
 /// all clients.
-fn deal_by_address(listener: &TcpListener, lanes: usize) {
-    let mut program = lane_of_address(lanes);
-    let length = u16::try_from(program.len()).unwrap_or_default();
-    let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
-    if let Err(error) = setsockopt(listener, AttachReusePortCbpf, &program) {
-        tracing::warn!(
-            %error,
-            "cannot assign this listener's connections to threads by source address; many connections of one client can now delay all clients"
-        );
-    }
+///
+/// Returns true if the kernel has taken the program.
+fn deal_by_address(listener: &TcpListener, lanes: usize) -> bool {
+    attach(listener, lane_of_address(lanes))
+        .inspect_err(|error| {
+            tracing::warn!(
+                %error,
+                "cannot assign this listener's connections to threads by source address; many connections of one client can now delay all clients"
+            );
+        })
+        .is_ok()
 }
 
 /// Returns the BPF program that selects a shard: the last byte of the source address, modulo `lanes`.
@@ -338,14 +368,12 @@ fn deal_by_address(listener: &TcpListener, lanes: usize) {
 /// (Linux, Documentation/networking/filter.rst; socket(7), SO_ATTACH_REUSEPORT_CBPF). A listener can serve both IP families, so the
 /// program reads the family from the packet.
 fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
-    /// The offset at which the network header begins for load instructions (SKF_NET_OFF in linux/filter.h).
-    const NETWORK: u32 = 0u32.wrapping_sub(0x10_0000);
     // The numbers of the instructions to which the program jumps.
     const OWN: u8 = 25;
     const LAST_BYTE_V6: u8 = 26;
     const MASK: u8 = 27;
     let lanes = u32::try_from(lanes.max(1)).unwrap_or(u32::MAX);
-    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let step = instruction;
     let at = |offset: u32| NETWORK.wrapping_add(offset);
     let load_byte = |offset| step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, at(offset));
     let load_word = |offset| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at(offset));
@@ -382,7 +410,10 @@ mod tests {
     use std::io::Write;
     use std::net::IpAddr;
 
+    use seawall_core::Moment;
+
     use super::*;
+    use crate::tcp_info::backlog_length;
 
     fn any() -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], 0))
@@ -498,6 +529,99 @@ mod tests {
                 assert_eq!(lane.socket.accept().unwrap().1.ip().to_canonical(), from, "{listen} {last}");
             }
         }
+    }
+
+    fn shard(listeners: &Listeners, number: usize) -> &ListenerShard {
+        listeners.shards_by_thread.iter().flatten().find(|shard| shard.number == number).unwrap()
+    }
+
+    /// Begins to connect from this address. Returns at once. Loopback completes a connect that the kernel admits within the call.
+    fn begin_connect(from: [u8; 4], port: u16) -> Socket {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let _ = socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into());
+        socket
+    }
+
+    fn is_connected(socket: &Socket) -> bool {
+        socket.peer_addr().is_ok()
+    }
+
+    /// A throttle that drops all but one of 65,536 ports leaves other shards alone, and connections that already wait.
+    #[test]
+    fn a_throttled_shard_drops_connects_and_keeps_the_connections_that_wait() {
+        for listen in ["127.0.0.1:0", "[::]:0"] {
+            let listeners = bind(&[listen.parse::<SocketAddr>().unwrap()], 2, 8).unwrap();
+            let port = listeners.bound_addresses()[0].port();
+            let throttled = shard(&listeners, 3);
+            let throttle = throttled.throttle.as_ref().unwrap();
+            let silent = begin_connect([127, 0, 0, 3], port);
+            let waiting = begin_connect([127, 0, 0, 3], port);
+            waiting.send(b"G").unwrap();
+            throttle.set_admitted_part(3, 0.0);
+            throttle.apply(Moment::from_nanos(0)).unwrap();
+            let dropped: Vec<_> = (0..20).map(|_| begin_connect([127, 0, 0, 3], port)).collect();
+            assert!(dropped.iter().filter(|socket| is_connected(socket)).count() <= 1, "{listen}");
+            assert!(is_connected(&begin_connect([127, 0, 0, 4], port)), "{listen}: another shard");
+            // Requests of connections that have begun do not pass the throttle.
+            silent.send(b"G").unwrap();
+            assert_eq!(backlog_length(&throttled.socket).unwrap(), 2, "{listen}");
+            throttled.socket.accept().unwrap();
+            throttled.socket.accept().unwrap();
+            throttle.set_admitted_part(3, 1.0);
+            throttle.apply(Moment::from_nanos(0)).unwrap();
+            assert!(is_connected(&begin_connect([127, 0, 0, 3], port)), "{listen}");
+        }
+    }
+
+    #[test]
+    fn a_throttled_shard_admits_about_the_given_part_of_the_ports_and_other_ports_later() {
+        let listeners = bind(&[any()], 1, 8).unwrap();
+        let port = listeners.bound_addresses()[0].port();
+        let throttle = shard(&listeners, 3).throttle.as_ref().unwrap();
+        throttle.set_admitted_part(3, 0.5);
+        let admitted = |seconds: u64| {
+            throttle.apply(Moment::from_nanos(seconds * 1_000_000_000)).unwrap();
+            let clients: Vec<_> = (0..60).map(|_| begin_connect([127, 0, 0, 3], port)).collect();
+            clients.iter().filter(|socket| is_connected(socket)).count()
+        };
+        for period in 0..3 {
+            let admitted = admitted(period * 4);
+            assert!((15..=45).contains(&admitted), "{admitted} of 60");
+        }
+    }
+
+    #[test]
+    fn a_disabled_throttle_drops_nothing() {
+        let listeners = bind(&[any()], 1, 8).unwrap();
+        let port = listeners.bound_addresses()[0].port();
+        let throttle = shard(&listeners, 3).throttle.as_ref().unwrap();
+        throttle.set_admitted_part(3, 0.0);
+        throttle.apply(Moment::from_nanos(0)).unwrap();
+        throttle.disable();
+        throttle.apply(Moment::from_nanos(60_000_000_000)).unwrap();
+        assert!((0..20).all(|_| is_connected(&begin_connect([127, 0, 0, 3], port))));
+    }
+
+    /// The cause of connections that were closed without a response: the kernel dropped a request because the backlog was full. It is
+    /// the reason why a shard's backlog must not fill up.
+    #[test]
+    fn a_full_backlog_drops_the_request_of_a_connection_that_its_client_sees_as_open() {
+        let listeners = bind(&[any()], 1, 8).unwrap();
+        let port = listeners.bound_addresses()[0].port();
+        let shard = shard(&listeners, 3);
+        rustix::net::listen(&shard.socket, 0).unwrap();
+        let clients: Vec<_> = (0..2).map(|_| begin_connect([127, 0, 0, 3], port)).collect();
+        assert!(clients.iter().all(is_connected), "the backlog was empty when the SYNs came");
+        clients.iter().for_each(|client| _ = client.send(b"G").unwrap());
+        assert_eq!(backlog_length(&shard.socket).unwrap(), 1);
+        shard.socket.accept().unwrap();
+        assert_eq!(
+            shard.socket.accept().unwrap_err().kind(),
+            io::ErrorKind::WouldBlock,
+            "the second request is lost"
+        );
     }
 
     /// Runs a program of the opcodes that [`lane_of_address`] uses on a packet that begins with its network header.

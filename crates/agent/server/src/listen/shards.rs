@@ -7,14 +7,20 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 use rustix::net::{SocketFlags, acceptfrom_with, listen};
+use seawall_core::Moment;
 
-use super::{BACKLOG, ListenerShard, defer_accept};
-use crate::admission::backlog_for_max_wait;
+use super::{BACKLOG, ListenerShard, MAX_BACKLOG, defer_accept};
+use crate::admission::{ConnectController, backlog_for_max_wait};
 use crate::epoll::{EpollPoller, MAX_EVENTS};
+use crate::tcp_info;
+
+/// The least time between two updates of the throttles.
+const THROTTLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The shards of a thread.
 #[derive(Debug)]
@@ -30,8 +36,10 @@ pub struct ListenerShards {
     waits: Vec<ShardWait>,
     /// True from the time when connections begin to wait until the next call of [`Self::take_backlog_period_begun_flag`].
     is_first_left: bool,
-    /// True if the thread left connections waiting in a shard, or if a shard has a shortened backlog.
+    /// True if the thread left connections waiting in a shard, or if a shard has a shortened backlog or an active throttle.
     must_bound: bool,
+    /// The time of the last update of the throttles. `None` from the time when connections begin to wait until the next update.
+    last_throttled: Option<Moment>,
 }
 
 /// The waiting connections of one shard.
@@ -43,11 +51,28 @@ struct ShardWait {
     /// The number of connections that the thread has accepted since the last call of [`ListenerShards::limit_backlogs`].
     accepted: u32,
     backlog: i32,
+    /// The number of connections that the thread has accepted since the last call of [`ListenerShards::throttle_connects`].
+    accepted_since_throttled: u32,
+    controller: ConnectController,
 }
 
 impl Default for ShardWait {
     fn default() -> Self {
-        Self { is_paused: false, was_left: false, accepted: 0, backlog: BACKLOG }
+        Self {
+            is_paused: false,
+            was_left: false,
+            accepted: 0,
+            backlog: BACKLOG,
+            accepted_since_throttled: 0,
+            controller: ConnectController::default(),
+        }
+    }
+}
+
+impl ShardWait {
+    /// True if connections wait, or if the kernel still drops some because they waited.
+    fn must_bound(&self) -> bool {
+        self.was_left || !self.controller.admits_all()
     }
 }
 
@@ -70,6 +95,7 @@ impl ListenerShards {
             waits,
             is_first_left: false,
             must_bound: false,
+            last_throttled: None,
         })
     }
 
@@ -148,6 +174,7 @@ impl ListenerShards {
             // The counts of accepted connections restart at zero when the first connection must wait.
             self.waits.iter_mut().for_each(|wait| wait.accepted = 0);
             self.is_first_left = true;
+            self.last_throttled = None;
         }
         self.waits[lane].was_left = true;
         self.must_bound = true;
@@ -169,14 +196,48 @@ impl ListenerShards {
         let bounded =
             backlog_for_max_wait(left().map(|wait| wait.accepted).sum(), period, left().count(), BACKLOG);
         for (lane, wait) in self.lanes.iter().zip(&mut self.waits) {
-            let backlog = if wait.was_left { bounded } else { BACKLOG };
+            let throttled = lane.throttle.as_ref().map(|_| wait.controller.backlog(MAX_BACKLOG));
+            let backlog = if wait.must_bound() { throttled.unwrap_or(bounded) } else { BACKLOG };
             if backlog != wait.backlog {
                 listen(&lane.socket, backlog)?;
             }
-            *wait = ShardWait { is_paused: wait.is_paused, was_left: wait.is_paused, accepted: 0, backlog };
+            *wait = ShardWait { was_left: wait.is_paused, accepted: 0, backlog, ..*wait };
         }
-        self.must_bound = self.waits.iter().any(|wait| wait.was_left || wait.backlog != BACKLOG);
+        self.must_bound = self.waits.iter().any(|wait| wait.must_bound() || wait.backlog != BACKLOG);
         Ok(())
+    }
+
+    /// Adjusts the part of new connections that the kernel admits to each shard with waiting connections ([`ConnectController`]). The thread
+    /// may call this function as often as it wants. Most calls cost nothing.
+    ///
+    /// # Errors
+    /// The kernel refuses to report the length of a backlog, or has no memory for the change.
+    pub fn throttle_connects(&mut self, now: Moment) -> io::Result<()> {
+        let Some(last) = self.last_throttled else {
+            self.last_throttled = Some(now);
+            self.waits.iter_mut().for_each(|wait| wait.accepted_since_throttled = 0);
+            return Ok(());
+        };
+        let period = now.since(last);
+        if period < THROTTLE_INTERVAL {
+            return Ok(());
+        }
+        self.last_throttled = Some(now);
+        let mut changed = None;
+        for (lane, wait) in self.lanes.iter().zip(&mut self.waits) {
+            let accepted = std::mem::take(&mut wait.accepted_since_throttled);
+            let Some(throttle) = lane.throttle.as_ref().filter(|_| wait.must_bound()) else {
+                wait.controller = ConnectController::default();
+                continue;
+            };
+            let part = wait.controller.update(period, accepted, tcp_info::backlog_length(&lane.socket)?);
+            throttle.set_admitted_part(lane.number, part);
+            // The shards of an address follow each other.
+            if let Some(before) = changed.replace(throttle).filter(|before| !Arc::ptr_eq(before, throttle)) {
+                before.apply(now)?;
+            }
+        }
+        changed.map_or(Ok(()), |throttle| throttle.apply(now))
     }
 
     /// Makes the kernel offer connections to `accept` even if their clients have sent nothing yet.
@@ -185,6 +246,7 @@ impl ListenerShards {
     pub fn disable_deferred_accept(&mut self) {
         for lane in &self.lanes {
             let _ = defer_accept(&lane.socket, 0);
+            lane.throttle.iter().for_each(|throttle| throttle.disable());
         }
         let _ = self.resume(usize::MAX);
     }
@@ -206,7 +268,9 @@ impl ListenerShards {
             Err(error) if error == rustix::io::Errno::AGAIN => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        self.waits[lane].accepted = self.waits[lane].accepted.saturating_add(1);
+        let wait = &mut self.waits[lane];
+        wait.accepted = wait.accepted.saturating_add(1);
+        wait.accepted_since_throttled = wait.accepted_since_throttled.saturating_add(1);
         Ok(Some((socket.into(), peer)))
     }
 }
@@ -225,7 +289,7 @@ mod tests {
         let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
         let lanes = listeners
             .into_iter()
-            .map(|socket| ListenerShard { socket, listener_index: 0, _seal: None })
+            .map(|socket| ListenerShard { socket, listener_index: 0, number: 0, throttle: None, _seal: None })
             .collect();
         (ListenerShards::new(lanes).unwrap(), addresses)
     }

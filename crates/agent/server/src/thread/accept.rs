@@ -144,6 +144,7 @@ impl<P: ServedPod> TrafficThread<P> {
             budget.grow(now, clock::process_cpu_time());
             lanes.resume(budget.affordable_guests())?;
         }
+        lanes.throttle_connects(now)?;
         if lanes.take_backlog_period_begun_flag() {
             self.last_bounded.set(now);
         }

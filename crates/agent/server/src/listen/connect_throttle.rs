@@ -1,0 +1,220 @@
+//! Drops a part of the new connections of an overloaded shard in the kernel, so that the shard's backlog never fills up.
+//!
+//! A full backlog is unfair among the clients of one shard. A client that was just answered connects again at once, and takes the
+//! place that its previous connection left. The kernel dropped the SYN of other clients, so they try again only after a second,
+//! and find the backlog full. A full backlog also drops requests of connections whose SYN had a place.
+//!
+//! The kernel assigns each SYN to a shard by a BPF program (`super::lane_of_address`). For an overloaded shard, the throttle extends
+//! the program: it sends a part of the SYNs to a socket that drops them. Packets of connections that have already begun do not pass
+//! the program. The client's port decides, and every four seconds other ports are admitted. A client keeps its port when it tries
+//! again, so it is admitted after a few tries, whenever it tries.
+//!
+//! The throttle needs no privilege. A filter on the listener itself (SO_ATTACH_FILTER) would need CAP_NET_ADMIN
+//! (docs/decisions/overload.md). `crate::admission` decides how large the part is.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::libc;
+use nix::setsockopt_impl;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{AttachReusePortCbpf, SetStruct};
+use seawall_core::Moment;
+use socket2::Socket;
+
+/// The time for which the same ports are admitted. In a simulation, clients had more equal chances with 4 s than with 2 s or 8 s.
+const PORTS_ADMITTED_FOR: Duration = Duration::from_secs(4);
+
+/// The number of values of a port's hash.
+const HASHES: u32 = 1 << 16;
+
+/// The golden ratio of [`HASHES`]. Multiples of it are spread evenly, both for ports that follow each other and for periods.
+const GOLDEN: u32 = 40_503;
+
+/// The offset at which the network header begins for load instructions (SKF_NET_OFF in linux/filter.h).
+pub(super) const NETWORK: u32 = 0u32.wrapping_sub(0x10_0000);
+
+setsockopt_impl!(MinTtl, libc::IPPROTO_IP, libc::IP_MINTTL, i32, SetStruct<'_, i32>);
+setsockopt_impl!(MinHopCount, libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT, i32, SetStruct<'_, i32>);
+
+/// The socket option that drops IPv4 packets with a lower time to live (ip(7), IP_MINTTL).
+#[derive(Clone, Copy, Debug)]
+struct MinTtl;
+
+/// The socket option that drops IPv6 packets with a lower hop limit (RFC 5082; IPV6_MINHOPCOUNT in linux/in6.h).
+#[derive(Clone, Copy, Debug)]
+struct MinHopCount;
+
+/// The throttle of the shards of one address. The threads share it, because the kernel has one program for all shards of an address.
+/// A thread takes the lock at most each 20 ms, and only while one of its shards is overloaded.
+#[derive(Debug)]
+pub(crate) struct ConnectThrottle(Mutex<ThrottleState>);
+
+#[derive(Debug)]
+struct ThrottleState {
+    /// The socket that drops each SYN. `None` after [`ConnectThrottle::disable`].
+    dropping: Option<TcpListener>,
+    /// The index of the dropping socket among the sockets of the address.
+    dropping_index: u32,
+    /// The program that assigns connections to shards. Its last instruction returns the shard.
+    shard_program: Vec<libc::sock_filter>,
+    /// The number of admitted port hashes, by shard. A shard that admits all ports is absent.
+    admitted: BTreeMap<u32, u32>,
+    /// The period and the numbers of the program that the kernel has now.
+    attached: Option<(u32, BTreeMap<u32, u32>)>,
+}
+
+impl ConnectThrottle {
+    /// Adds a socket that drops each SYN to the sockets of an address. `socket` is not bound yet, and shares its port. The address
+    /// already has `sockets` listening sockets, and the kernel runs `shard_program` for them.
+    ///
+    /// # Errors
+    /// The kernel cannot drop packets by their time to live, or the socket cannot listen.
+    pub(super) fn new(
+        socket: Socket,
+        address: SocketAddr,
+        sockets: usize,
+        shard_program: Vec<libc::sock_filter>,
+    ) -> io::Result<Self> {
+        // Linux sends a time to live of 64, and a packet of another machine has less than 255. A client that sends 255 on purpose gets
+        // a connection that stays unanswered, and then the socket's backlog of one connection is full.
+        const MOST: i32 = 255;
+        setsockopt(&socket, MinTtl, &MOST)?;
+        if address.is_ipv6() {
+            setsockopt(&socket, MinHopCount, &MOST)?;
+        }
+        socket.bind(&address.into())?;
+        socket.listen(0)?;
+        Ok(Self(Mutex::new(ThrottleState {
+            dropping: Some(socket.into()),
+            dropping_index: u32::try_from(sockets).unwrap_or(u32::MAX),
+            shard_program,
+            admitted: BTreeMap::new(),
+            attached: None,
+        })))
+    }
+
+    /// Sets the part of new connections that a shard admits, from 0 to 1. The part takes effect at the next call of [`Self::apply`].
+    pub(super) fn set_admitted_part(&self, shard: usize, part: f64) {
+        let Ok(shard) = u32::try_from(shard) else { return };
+        let ports = (part * f64::from(HASHES)) as u32;
+        let mut state = self.state();
+        if ports >= HASHES {
+            state.admitted.remove(&shard);
+        } else {
+            state.admitted.insert(shard, ports.max(1));
+        }
+    }
+
+    /// Passes the admitted parts to the kernel, if they have changed or a new period has begun. The kernel takes 9 µs.
+    ///
+    /// # Errors
+    /// The kernel has no memory for the program.
+    pub(super) fn apply(&self, now: Moment) -> io::Result<()> {
+        let mut state = self.state();
+        let period = if state.admitted.is_empty() { 0 } else { period_of(now) };
+        if state.attached.as_ref().map_or(state.admitted.is_empty(), |(then, admitted)| {
+            *then == period && *admitted == state.admitted
+        }) {
+            return Ok(());
+        }
+        let Some(socket) = &state.dropping else { return Ok(()) };
+        attach(socket, throttled(&state.shard_program, &state.admitted, period, state.dropping_index))?;
+        state.attached = Some((period, state.admitted.clone()));
+        Ok(())
+    }
+
+    /// Admits all connections from now on, and closes the socket that drops connections. Call this function before a shard of the
+    /// address closes, because the kernel then gives the shard's index to the last socket.
+    pub(super) fn disable(&self) {
+        let mut state = self.state();
+        if let Some(socket) = state.dropping.take() {
+            // If the kernel refuses the program, it keeps the last one. The index of the socket is then invalid, so the kernel chooses
+            // a shard by a hash.
+            let _ = attach(&socket, state.shard_program.clone());
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, ThrottleState> {
+        // No code panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the number of the period that contains `now`.
+fn period_of(now: Moment) -> u32 {
+    (now.since(Moment::from_nanos(0)).as_millis() / PORTS_ADMITTED_FOR.as_millis()) as u32
+}
+
+/// Makes the kernel run this program for each new connection of the socket's address.
+pub(super) fn attach(socket: &TcpListener, mut program: Vec<libc::sock_filter>) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+    Ok(setsockopt(socket, AttachReusePortCbpf, &program)?)
+}
+
+/// Returns an instruction of classic BPF (Linux, Documentation/networking/filter.rst).
+pub(super) fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+/// Extends the program that returns the shard: a SYN of a shard in `admitted` goes to the socket `dropping`, unless its port is
+/// admitted.
+/// A port is admitted if its hash is below the shard's number. The hash moves in each period.
+fn throttled(
+    shard_program: &[libc::sock_filter],
+    admitted: &BTreeMap<u32, u32>,
+    period: u32,
+    dropping: u32,
+) -> Vec<libc::sock_filter> {
+    const HASHED: u32 = 0;
+    /// The flags SYN and ACK of a TCP header (RFC 9293, section 3.1). The first packet has only SYN.
+    const SYN_ACK: u32 = 0x12;
+    const SYN: u32 = 0x02;
+    use libc::{BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IMM, BPF_JA, BPF_JEQ, BPF_JGE};
+    use libc::{BPF_JMP, BPF_K, BPF_LD, BPF_MEM, BPF_MUL, BPF_RET, BPF_RSH, BPF_ST};
+    let Some((return_shard, choose_shard)) = shard_program.split_last() else { return Vec::new() };
+    debug_assert_eq!(return_shard.code, (BPF_RET | BPF_A) as u16);
+    let byte = |offset: u32| instruction(BPF_LD | BPF_B | BPF_ABS, 0, 0, NETWORK.wrapping_add(offset));
+    let half = |offset: u32| instruction(BPF_LD | BPF_H | BPF_ABS, 0, 0, NETWORK.wrapping_add(offset));
+    let calculate = |operator, k| instruction(BPF_ALU | operator | BPF_K, 0, 0, k);
+    let if_equal = |k, jf| instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, jf, k);
+    let skip = |count| instruction(BPF_JMP | BPF_JA, 0, 0, count);
+    let offset = GOLDEN.wrapping_mul(period) % HASHES;
+    // The TCP header follows the 20 bytes of IPv4 or the 40 bytes of IPv6. Byte 0 begins the source port, and byte 13 has the flags.
+    let mut program = vec![
+        byte(0),
+        calculate(BPF_RSH, 4),
+        if_equal(4, 5),
+        byte(20 + 13),
+        calculate(BPF_AND, SYN_ACK),
+        if_equal(SYN, 10),
+        half(20),
+        skip(4),
+        byte(40 + 13),
+        calculate(BPF_AND, SYN_ACK),
+        if_equal(SYN, 5),
+        half(40),
+        calculate(BPF_MUL, GOLDEN),
+        calculate(BPF_ADD, offset),
+        calculate(BPF_AND, HASHES - 1),
+        skip(1),
+        instruction(BPF_LD | BPF_IMM, 0, 0, 0),
+        instruction(BPF_ST, 0, 0, HASHED),
+    ];
+    program.extend(choose_shard);
+    for (shard, ports) in admitted {
+        program.extend([
+            if_equal(*shard, 4),
+            instruction(BPF_LD | BPF_MEM, 0, 0, HASHED),
+            instruction(BPF_JMP | BPF_JGE | BPF_K, 0, 1, *ports),
+            instruction(BPF_RET | BPF_K, 0, 0, dropping),
+            instruction(BPF_RET | BPF_K, 0, 0, *shard),
+        ]);
+    }
+    program.push(*return_shard);
+    program
+}
