@@ -227,7 +227,7 @@ impl Sim {
         match news.kind {
             HarnessEventKind::Sent => track.sent = true,
             HarnessEventKind::LastRequestByte => {
-                assert!(track.sent && !std::mem::replace(&mut track.wrote, true))
+                assert!(track.sent && !std::mem::replace(&mut track.wrote, true));
             }
             HarnessEventKind::FirstResponseByte => {
                 assert!(track.sent && !std::mem::replace(&mut track.head, true));

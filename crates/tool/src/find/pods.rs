@@ -161,7 +161,7 @@ impl FindPodGroup {
                 heard.blocks[pod].extend(part.0);
             }
             PodUpdateKind::TrialDone { trial, result } if trial == begun.trial => {
-                heard.done[pod] = Some(result)
+                heard.done[pod] = Some(result);
             }
             PodUpdateKind::OrderFailed(why) => {
                 let name = self.crew.fleet.pod_name(pod);
