@@ -14,6 +14,7 @@
 //! Every wait has a time limit. If a node is not clean in time, the error names the node, and the calling code decides how to
 //! proceed.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -115,12 +116,21 @@ struct DaemonSetStatus {
 #[serde(default)]
 struct DaemonSetPod {
     spec: Value,
-    status: PodStatus,
+    status: ReadyStatus,
 }
 
+/// A node's name and readiness.
+#[derive(Debug, Deserialize)]
+struct NodeObject {
+    metadata: Name,
+    #[serde(default)]
+    status: ReadyStatus,
+}
+
+/// The part of a pod's or node's status that says whether it is ready.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct PodStatus {
+struct ReadyStatus {
     conditions: Vec<Condition>,
 }
 
@@ -164,7 +174,15 @@ impl DaemonSetPod {
     }
 
     fn is_ready(&self) -> bool {
-        self.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
+        self.status.is_ready()
+    }
+}
+
+impl ReadyStatus {
+    /// True if the kubelet reports the condition `Ready`. For a node whose kubelet is silent, the node controller sets it to
+    /// `Unknown`.
+    fn is_ready(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
     }
 }
 
@@ -210,14 +228,45 @@ impl Uninstaller {
         Ok(self.pods(selector).await?.iter().map(DaemonSetPod::node).collect())
     }
 
-    /// Waits until this DaemonSet has a ready pod on each of its nodes.
+    /// Waits until this DaemonSet has a ready pod on each of its nodes. Returns the nodes that were skipped.
+    ///
+    /// With `skips_not_ready_nodes`, the function skips nodes whose kubelet does not report that the node is ready, after half of the
+    /// time limit. Large clusters always have such nodes. A skipped node is not clean.
     ///
     /// # Errors
     /// Some pods are not ready, or the API server does not report their state.
-    pub async fn wait_until_daemonset_ready(&self, daemonset: &str) -> Result<(), UninstallError> {
+    pub async fn wait_until_daemonset_ready(
+        &self,
+        daemonset: &str,
+        skips_not_ready_nodes: bool,
+    ) -> Result<Vec<String>, UninstallError> {
         let start = self.link.clock.now();
-        while !self.is_done(start, self.nodes_left(daemonset).await).await? {}
-        Ok(())
+        loop {
+            let (mut left, mut skipped) = (self.nodes_left(daemonset).await, Vec::new());
+            let is_late = self.link.clock.now().since(start) >= self.within / 2;
+            if let Ok(nodes) = &left
+                && skips_not_ready_nodes
+                && is_late
+                && !nodes.is_empty()
+            {
+                left = self.not_ready_nodes().await.map(|away| {
+                    let (gone, rest) = nodes.iter().cloned().partition(|node| away.contains(node));
+                    skipped = gone;
+                    rest
+                });
+            }
+            if self.is_done(start, left).await? {
+                skipped.sort();
+                skipped.dedup();
+                return Ok(skipped);
+            }
+        }
+    }
+
+    async fn not_ready_nodes(&self) -> Result<BTreeSet<String>, KubeError> {
+        let nodes: Vec<NodeObject> = self.all("/api/v1/nodes", ObjectRepresentation::Whole, None).await?;
+        let away = nodes.into_iter().filter(|node| !node.status.is_ready());
+        Ok(away.map(|node| node.metadata.name).collect())
     }
 
     async fn nodes_left(&self, daemonset: &str) -> Result<Vec<String>, KubeError> {
@@ -424,7 +473,7 @@ mod tests {
     #[tokio::test]
     async fn a_node_that_is_down_is_waited_for_so_long_and_then_named() {
         let (uninstaller, mut server) = uninstaller();
-        let task = tokio::spawn(async move { uninstaller.wait_until_daemonset_ready("agent").await });
+        let task = tokio::spawn(async move { uninstaller.wait_until_daemonset_ready("agent", false).await });
         let unbound = json!({ "spec": { "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["n3"] }] }] } } } } });
         let pods = json!({ "items": [pod("n2", "False"), pod("n1", "True"), unbound] });
@@ -437,22 +486,55 @@ mod tests {
         assert_eq!(left.to_string(), "timed out after 10s; not done on 2 node(s): n2, n3");
     }
 
+    #[tokio::test]
+    async fn nodes_that_are_not_ready_are_skipped_if_asked_and_only_when_half_of_the_time_is_over() {
+        for (n3, outcome) in [
+            ("Unknown", Ok(vec!["n2".to_owned(), "n3".to_owned()])),
+            ("True", Err("not done on 1 node(s): n3")),
+        ] {
+            let (uninstaller, mut server) = uninstaller();
+            let begun = uninstaller.link.clock.now();
+            let clock = uninstaller.link.clock.clone();
+            let task =
+                tokio::spawn(async move { uninstaller.wait_until_daemonset_ready("agent", true).await });
+            let pods = json!({ "items": [pod("n1", "True"), pod("n2", "False"), pod("n3", "False")] });
+            let node = |name: &str, ready: &str| json!({ "metadata": { "name": name }, "status": { "conditions": [{ "type": "Ready", "status": ready }] } });
+            let nodes = json!({ "items": [node("n1", "True"), node("n2", "Unknown"), node("n3", n3)] });
+            while let Some(call) = server.next(&task).await {
+                let asks_for_nodes = call.method_and_uri.starts_with("GET /api/v1/nodes?");
+                if asks_for_nodes {
+                    assert!(clock.now().since(begun) >= Duration::from_secs(5), "they may come back");
+                }
+                let set = set(3, 1);
+                let is_set = call.method_and_uri.starts_with("GET /apis");
+                let body = if asks_for_nodes { &nodes } else { &pods };
+                call.answer(200, if is_set { &set } else { body });
+                tokio::task::yield_now().await;
+            }
+            match (task.await.unwrap(), outcome) {
+                (Ok(skipped), Ok(expected)) => assert_eq!(skipped, expected),
+                (Err(left), Err(expected)) => assert!(left.to_string().ends_with(expected), "{left}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
     /// The status is all zeros until the DaemonSet's controller has seen the object.
     #[tokio::test]
     async fn a_daemonset_that_nobody_has_counted_yet_is_not_done() {
         let (uninstaller, mut server) = uninstaller();
-        let task = tokio::spawn(async move { uninstaller.wait_until_daemonset_ready("agent").await });
+        let task = tokio::spawn(async move { uninstaller.wait_until_daemonset_ready("agent", false).await });
         let new = json!({ "metadata": { "generation": 1 }, "status": { "desiredNumberScheduled": 0, "numberReady": 0 } });
         server.answer(&task, &format!("GET {SET}"), 200, &new).await;
         server.answer(&task, &format!("GET {PODS}"), 200, &json!({ "items": [] })).await;
         server.answer(&task, &format!("GET {SET}"), 200, &set(2, 2)).await;
-        assert_eq!(task.await.unwrap(), Ok(()));
+        assert_eq!(task.await.unwrap(), Ok(Vec::new()));
     }
 
     #[tokio::test]
     async fn an_api_server_that_refuses_is_quoted_in_the_end() {
         let (uninstaller, mut server) = uninstaller();
-        let task = tokio::spawn(async move { uninstaller.wait_until_daemonset_ready("agent").await });
+        let task = tokio::spawn(async move { uninstaller.wait_until_daemonset_ready("agent", false).await });
         let refusal = json!({ "kind": "Status", "code": 403, "message": "not you" });
         while let Some(call) = server.next(&task).await {
             call.answer(403, &refusal);

@@ -25,9 +25,11 @@ it is complete on all nodes. On a timeout, the step lists the nodes on which it 
 Usage:
   seawall-agent uninstall delete-agents --namespace NAME --daemonset NAME [OPTIONS]
                                                    delete the agents' DaemonSet and wait until its pods are gone. From then on, pods' metadata requests fail.
-  seawall-agent uninstall wait-for-nodes --namespace NAME [--daemonset NAME] [--taint KEY] [OPTIONS]
+  seawall-agent uninstall wait-for-nodes --namespace NAME [--daemonset NAME] [--skip-not-ready-nodes] [--taint KEY] [OPTIONS]
                                                    wait until the pods of that DaemonSet are ready on all nodes; then remove that taint
                                                    from all nodes. The pods run `redirect detach` before they become ready.
+                                                   With --skip-not-ready-nodes, nodes that are not ready after half of the time limit are
+                                                   named and skipped. Their pods stay refused until a restart of the node.
   seawall-agent uninstall idle                     do nothing until SIGTERM. The pods of that DaemonSet run this step after `redirect detach`.
 
 Options:
@@ -42,8 +44,16 @@ do not answer; `wait-for-nodes`, the next step, lists these nodes again.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum UninstallCommand {
     Help,
-    DeleteAgents { site: UninstallOptions, daemonset: String },
-    WaitForNodes { site: UninstallOptions, daemonset: Option<String>, taint: Option<String> },
+    DeleteAgents {
+        site: UninstallOptions,
+        daemonset: String,
+    },
+    WaitForNodes {
+        site: UninstallOptions,
+        daemonset: Option<String>,
+        skips_not_ready_nodes: bool,
+        taint: Option<String>,
+    },
     Idle,
 }
 
@@ -72,7 +82,9 @@ impl UninstallCommand {
         let takes: &[_] = match &*step {
             "help" => return Ok(Self::Help),
             "delete-agents" => &[namespace, kubeconfig, timeout, "daemonset="],
-            "wait-for-nodes" => &[namespace, kubeconfig, timeout, "daemonset=", "taint="],
+            "wait-for-nodes" => {
+                &[namespace, kubeconfig, timeout, "daemonset=", "skip-not-ready-nodes", "taint="]
+            }
             "idle" => &[],
             _ => return Err(Error::Custom(format!("uninstall: unknown step {step:?}").into())),
         };
@@ -85,6 +97,7 @@ impl UninstallCommand {
             "wait-for-nodes" => Self::WaitForNodes {
                 site: UninstallOptions::of(&flags)?,
                 daemonset: flags.value::<Name>("daemonset", NAME)?.map(|name| name.0),
+                skips_not_ready_nodes: flags.has("skip-not-ready-nodes"),
                 taint: flags.value("taint", "the key of a taint")?,
             },
             _ => Self::Idle,
@@ -134,9 +147,8 @@ pub(crate) fn run_cluster_uninstall_step(request: &UninstallCommand) -> anyhow::
         UninstallCommand::DeleteAgents { site, daemonset } => {
             runtime()?.block_on(delete_agents(site, daemonset))
         }
-        UninstallCommand::WaitForNodes { site, daemonset, taint } => {
-            runtime()?.block_on(wait_for_nodes(site, daemonset.as_deref(), taint.as_deref()))
-        }
+        UninstallCommand::WaitForNodes { site, daemonset, skips_not_ready_nodes, taint } => runtime()?
+            .block_on(wait_for_nodes(site, daemonset.as_deref(), *skips_not_ready_nodes, taint.as_deref())),
         UninstallCommand::Idle => runtime()?.block_on(idle()),
     }
 }
@@ -164,13 +176,21 @@ async fn delete_agents(site: &UninstallOptions, daemonset: &str) -> anyhow::Resu
 async fn wait_for_nodes(
     site: &UninstallOptions,
     daemonset: Option<&str>,
+    skips_not_ready_nodes: bool,
     taint: Option<&str>,
 ) -> anyhow::Result<String> {
     let uninstaller = site.uninstaller()?;
     let mut done = String::new();
     if let Some(daemonset) = daemonset {
-        uninstaller.wait_until_daemonset_ready(daemonset).await.context(DIRTY)?;
-        done += "all nodes are clean\n";
+        let skipped =
+            uninstaller.wait_until_daemonset_ready(daemonset, skips_not_ready_nodes).await.context(DIRTY)?;
+        done += &match &skipped[..] {
+            [] => "all nodes are clean\n".to_owned(),
+            skipped => format!(
+                "all nodes that are ready are clean. Not ready, so skipped, and pods there stay refused until the node restarts: {}\n",
+                skipped.join(", ")
+            ),
+        };
     }
     if let Some(taint) = taint {
         let opened = uninstaller
@@ -213,7 +233,12 @@ mod tests {
             UninstallOptions { kubeconfig: Some("/k".into()), timeout: Duration::from_secs(30), ..site() };
         assert_eq!(
             parsed("wait-for-nodes --namespace seawall --kubeconfig /k --timeout 30s --taint a/b"),
-            Ok(UninstallCommand::WaitForNodes { site, daemonset: None, taint: Some("a/b".into()) })
+            Ok(UninstallCommand::WaitForNodes {
+                site,
+                daemonset: None,
+                skips_not_ready_nodes: false,
+                taint: Some("a/b".into())
+            })
         );
         assert_eq!(parsed("idle"), Ok(UninstallCommand::Idle));
         for line in ["", "help", "wait-for-nodes --help"] {
