@@ -8,6 +8,24 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
+{{/* The labels of the uninstall hook's objects. */}}
+{{- define "seawall.uninstallLabels" -}}
+app.kubernetes.io/name: seawall-uninstall
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{/* Not empty if the agent serves the credentials endpoint for containers. With `auto`, it does where the redirect captures that address and pods can
+have EKS Pod Identity associations, because such pods would otherwise be refused. */}}
+{{- define "seawall.containersEndpoint" -}}
+{{- $wanted := toString .Values.containersEndpoint -}}
+{{- $aws := (.Values.config | default dict).aws | default dict -}}
+{{- if eq $wanted "true" -}}true
+{{- else if and (eq $wanted "auto") (has .Values.mode (list "kernel" "nft")) (has "pod-identity" ($aws.roleSources | default list)) -}}true
+{{- end -}}
+{{- end }}
+
 {{/* The labels that select the agents' pods, but not the pods of the uninstall hook. */}}
 {{- define "seawall.selector" -}}
 app.kubernetes.io/name: seawall-agent
@@ -104,14 +122,14 @@ app.kubernetes.io/component: agent
 
 {{/* The agents' ports in mode kernel. */}}
 {{- define "seawall.ports" -}}
-{{ int .Values.port }},{{ int .Values.secondPort }}{{ if .Values.containersEndpoint }},{{ int .Values.containersPort }},{{ int .Values.secondContainersPort }}{{ end }}
+{{ int .Values.port }},{{ int .Values.secondPort }}{{ if include "seawall.containersEndpoint" . }},{{ int .Values.containersPort }},{{ int .Values.secondContainersPort }}{{ end }}
 {{- end }}
 
 {{/* The ports that a network policy of a mode opens. */}}
 {{- define "seawall.policyPorts" -}}
 {{- if eq .Values.mode "address" }}80
 {{- else if eq .Values.mode "kernel" }}{{ include "seawall.ports" . }}
-{{- else }}{{ int .Values.port }}{{ if .Values.containersEndpoint }},{{ int .Values.containersPort }}{{ end }}
+{{- else }}{{ int .Values.port }}{{ if include "seawall.containersEndpoint" . }},{{ int .Values.containersPort }}{{ end }}
 {{- end }}
 {{- end }}
 
@@ -233,7 +251,7 @@ securityContext:
 {{- end -}}
 {{- with .Values.startupTaint }}{{ $_ := set $identity "startupTaint" . }}{{ end -}}
 {{- $listen := list $port -}}
-{{- if .Values.containersEndpoint -}}
+{{- if include "seawall.containersEndpoint" . -}}
   {{- $listen = append $listen (set $containers "dialects" (list "aws-containers")) -}}
 {{- end -}}
 {{- $decided := dict "listen" $listen "admin" .Values.adminAddress "adminSocket" "/run/seawall/admin.sock" "identity" $identity -}}
@@ -278,7 +296,7 @@ securityContext:
 {{- if not (or $config.google $config.aws) -}}
   {{- fail "config: expected a section google or aws with its required keys (see `seawall-agent config-default`)" -}}
 {{- end -}}
-{{- if and .Values.containersEndpoint (not $config.aws) -}}
+{{- if and (include "seawall.containersEndpoint" .) (not $config.aws) -}}
   {{- fail "containersEndpoint: this is an endpoint of AWS; expected a section config.aws" -}}
 {{- end -}}
 {{- if and .Values.nft.image (ne .Values.mode "nft") -}}
@@ -313,6 +331,8 @@ kind: Job
 metadata:
   name: seawall-uninstall-{{ index . 1 }}
   namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "seawall.uninstallLabels" $root | nindent 4 }}
   annotations:
     {{- toYaml (set (deepCopy (index . 4)) "helm.sh/hook-weight" (toString (index . 2))) | nindent 4 }}
 spec:
@@ -349,5 +369,7 @@ spec:
           {{- end }}
           securityContext:
             {{- include "seawall.rights" nil | nindent 12 }}
+          resources:
+            {{- toYaml $root.Values.uninstallHook.resources | nindent 12 }}
           terminationMessagePolicy: FallbackToLogsOnError
 {{- end }}

@@ -112,6 +112,58 @@ fn helms_own_reviewer_finds_nothing_and_what_nobody_knows_is_refused() {
     }
 }
 
+/// Where the redirect captures the address of EKS Pod Identity, pods with an association are refused unless the agent answers there.
+#[test]
+#[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]
+fn by_default_the_containers_endpoint_is_on_where_pods_would_be_refused_without_it() {
+    let helm = Helm::alone();
+    let is_on = |changes: &str| {
+        let objects =
+            helm.render(&[&values("everything"), &format!("--set=containersEndpoint=auto,{changes}")]);
+        of_kind(&objects, "ConfigMap", "seawall-agent").to_string().contains("aws-containers")
+    };
+    assert!(is_on("config.aws.roleSources={irsa,pod-identity}"));
+    assert!(!is_on("config.aws.roleSources={irsa}") && !is_on("config.aws=null"));
+    for (mode, on) in [("nft", true), ("address", false), ("none", false)] {
+        let changes = format!("mode={mode},startupTaint=,config.aws.roleSources={{pod-identity}}");
+        assert_eq!(is_on(&changes), on, "{mode}");
+    }
+    assert!(!is_on("config.aws.roleSources={pod-identity},containersEndpoint=false"));
+}
+
+/// The first node with the label can come after the installation, because the agents' taint keeps its pods away until then.
+#[test]
+#[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]
+fn the_check_waits_for_no_node_that_only_the_agents_are_for() {
+    let helm = Helm::alone();
+    let set = "nodeSelector.seawall=moved,nodeSelector.kubernetes\\.io/arch=amd64";
+    let objects = helm.render(&[&values("everything"), &format!("--set={set}")]);
+    let selector = |kind: &str, name: &str| {
+        of_kind(&objects, kind, name)["spec"]["template"]["spec"]["nodeSelector"].clone()
+    };
+    let check = selector("Job", "seawall-check");
+    assert_eq!(check["kubernetes.io/arch"], "amd64");
+    assert!(check["seawall"].is_null(), "{check}");
+    assert_eq!(selector("DaemonSet", "seawall-agent")["seawall"], "moved");
+}
+
+/// A quota or an admission policy can ask for these of every container.
+#[test]
+#[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]
+fn every_container_has_resources_and_every_object_of_the_hooks_has_labels() {
+    let helm = Helm::alone();
+    for (_, object) in helm.render(&[&values("everything")]) {
+        let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
+        assert!(object["metadata"]["labels"]["app.kubernetes.io/name"].is_string(), "{name} has no labels");
+        let spec = &object["spec"]["template"]["spec"];
+        for list in ["containers", "initContainers"] {
+            for container in spec[list].as_array().into_iter().flatten() {
+                assert!(container["resources"]["limits"].is_object(), "{name}: {}", container["name"]);
+            }
+        }
+    }
+}
+
 /// Agents read the rest of the configuration by themselves, and none is restarted for it.
 #[test]
 #[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]
