@@ -24,27 +24,47 @@ const TRY_AGAIN: Duration = Duration::from_millis(250);
 pub(super) trait AdminListener {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// Accepts the next connection and returns it with its source address.
+    /// Accepts the next connection and returns it with its client.
     ///
     /// # Errors
     /// The listener cannot accept the connection.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, IpAddr)>> + Send;
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, AdminClient)>> + Send;
+}
+
+/// The client of a connection to the admin port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AdminClient {
+    /// The client's address. All clients of the socket file count as one address.
+    pub(super) address: IpAddr,
+    /// True if the client is on the node's own network or in the agent's pod.
+    pub(super) is_on_node: bool,
+}
+
+impl AdminClient {
+    /// Returns the client of a connection from `peer` to `local`. A client on the node's network that connects to an address of the
+    /// node has the same address. A pod with a network of its own has another one.
+    fn at_address(peer: IpAddr, local: IpAddr) -> Self {
+        let is_on_node = peer.to_canonical().is_loopback() || peer.to_canonical() == local.to_canonical();
+        Self { address: peer, is_on_node }
+    }
 }
 
 impl AdminListener for TcpListener {
     type Stream = TcpStream;
 
-    async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
-        TcpListener::accept(self).await.map(|(stream, peer)| (stream, peer.ip()))
+    async fn accept(&self) -> io::Result<(TcpStream, AdminClient)> {
+        let (stream, peer) = TcpListener::accept(self).await?;
+        let local = stream.local_addr()?;
+        Ok((stream, AdminClient::at_address(peer.ip(), local.ip())))
     }
 }
 
 impl AdminListener for UnixListener {
     type Stream = UnixStream;
 
-    /// Accepts a client of the socket file. All such clients count as one address.
-    async fn accept(&self) -> io::Result<(UnixStream, IpAddr)> {
-        UnixListener::accept(self).await.map(|(stream, _)| (stream, Ipv4Addr::UNSPECIFIED.into()))
+    async fn accept(&self) -> io::Result<(UnixStream, AdminClient)> {
+        let client = AdminClient { address: Ipv4Addr::UNSPECIFIED.into(), is_on_node: true };
+        UnixListener::accept(self).await.map(|(stream, _)| (stream, client))
     }
 }
 
@@ -118,6 +138,24 @@ fn is_left_behind(file: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_clients_at_an_address_of_the_node_count_as_on_the_node() {
+        let local = "10.0.0.1".parse().unwrap();
+        for (peer, expected) in [
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("10.0.0.1", true),
+            ("::ffff:10.0.0.1", true),
+            ("10.244.1.7", false),
+            ("::ffff:10.244.1.7", false),
+            ("0.0.0.0", false),
+            ("fd00::7", false),
+        ] {
+            assert_eq!(AdminClient::at_address(peer.parse().unwrap(), local).is_on_node, expected, "{peer}");
+        }
+    }
 
     #[tokio::test]
     async fn a_socket_that_an_agent_left_is_taken_over_and_nothing_else_is() {

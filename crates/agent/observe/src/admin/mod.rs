@@ -9,7 +9,8 @@
 //! - `/healthz` is cheap: it only reads two numbers.
 //!
 //! The port refuses requests that web pages cause ([`rebinding_guard`]). Its pages contain no credentials; `/debug/pods` shows
-//! pods, accounts and times.
+//! pods, accounts and times. An operator can open the port to a Prometheus server, and a pod of any tenant may then reach it. So
+//! `/debug/pods` is only for clients on the node itself.
 
 mod connection_limit;
 mod listener;
@@ -17,7 +18,6 @@ mod rebinding_guard;
 mod single_flight;
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::readiness::ReadinessChecker;
 use connection_limit::{AdminConnectionLimit, AdminPermit};
-use listener::AdminListener;
 pub use listener::AdminListeners;
+use listener::{AdminClient, AdminListener};
 use rebinding_guard::BrowserAttack;
 use single_flight::SingleFlight;
 
@@ -149,7 +149,7 @@ impl AdminServer {
                 () = stop.wait() => return,
             };
             match accepted {
-                Ok((stream, peer)) => self.clone().take(stream, peer, &places),
+                Ok((stream, client)) => self.clone().take(stream, client, &places),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection at the admin address");
                     // Usually the process has no free file descriptor. Evicting a connection frees a descriptor.
@@ -166,23 +166,23 @@ impl AdminServer {
         }
     }
 
-    fn take<S>(self: Arc<Self>, stream: S, peer: IpAddr, places: &AdminConnectionLimit)
+    fn take<S>(self: Arc<Self>, stream: S, client: AdminClient, places: &AdminConnectionLimit)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let place = Arc::new(places.take_or_evict(peer));
+        let place = Arc::new(places.take_or_evict(client.address));
         // Each connection has its own task, so the end of one connection does not affect the others.
         tokio::spawn(async move {
             let ended = place.clone();
             tokio::select! {
-                () = self.connection(stream, place) => {}
+                () = self.connection(stream, place, client.is_on_node) => {}
                 () = ended.wait_for_eviction() => {}
             }
         });
     }
 
     /// Serves until the client closes the connection, or until the last response after [`CONNECTION_LIFE`].
-    async fn connection<S>(self: Arc<Self>, stream: S, place: Arc<AdminPermit>)
+    async fn connection<S>(self: Arc<Self>, stream: S, place: Arc<AdminPermit>, is_on_node: bool)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -191,7 +191,7 @@ impl AdminServer {
             let (admin, place) = (self.clone(), place.clone());
             async move {
                 place.set_busy(true);
-                let mut response = admin.answer(&request).await;
+                let mut response = admin.answer(&request, is_on_node).await;
                 place.set_busy(false);
                 if place.is_crowded() {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -214,7 +214,7 @@ impl AdminServer {
 
     /// Responds to a request. `/healthz` and `/readyz` accept any Host header, because a kubelet sends the Host that the probe in
     /// the pod's manifest names.
-    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: &Request<Incoming>, is_on_node: bool) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "the admin port accepts GET and HEAD only\n");
         }
@@ -224,6 +224,10 @@ impl AdminServer {
             ("/readyz", checked) => self.ready(checked.is_ok()).await,
             (_, Err(trick)) => refused(trick),
             ("/metrics", Ok(())) => self.metrics().await,
+            ("/debug/pods", Ok(())) if !is_on_node => text(
+                StatusCode::FORBIDDEN,
+                "this page is only for clients on the node itself; run `seawall-agent status` in the agent's pod\n",
+            ),
             ("/debug/pods", Ok(())) => self.pods().await,
             _ => text(
                 StatusCode::NOT_FOUND,

@@ -102,8 +102,8 @@ const BOTH: &[ToolFlag] = &[
     ToolFlag::new_unsupported("prometheus-sync-interval", COUNTED),
     ToolFlag::new_unsupported(
         "prometheus-listen-addr",
-        "metrics are served at the address in the setting `admin` (default 127.0.0.1:8989). The same port shows pods and their roles \
-         (/debug/pods): set a non-loopback address only behind a NetworkPolicy or a firewall",
+        "metrics are served at the address in the setting `admin` (default 127.0.0.1:8989). Only clients on the node itself get \
+         /debug/pods there. Open a non-loopback address to Prometheus alone, by a NetworkPolicy or a firewall",
     ),
     ToolFlag::new_unsupported(
         "pprof-listen-addr",

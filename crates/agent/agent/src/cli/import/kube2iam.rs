@@ -129,8 +129,8 @@ const REST: &[ToolFlag] = &[
     ToolFlag::new_unsupported("log-format", "nothing to do: the log is JSON"),
     ToolFlag::new_unsupported(
         "metrics-port",
-        "metrics are served at the address in the setting `admin` (default 127.0.0.1:8989). The same port shows pods and their roles \
-         (/debug/pods): set a non-loopback address only behind a NetworkPolicy or a firewall",
+        "metrics are served at the address in the setting `admin` (default 127.0.0.1:8989). Only clients on the node itself get \
+         /debug/pods there. Open a non-loopback address to Prometheus alone, by a NetworkPolicy or a firewall",
     ),
     ToolFlag::new_unsupported_boolean(
         "debug",
