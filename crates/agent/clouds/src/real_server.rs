@@ -22,7 +22,7 @@ use seawall_core::ServiceAccount;
 use seawall_core::cloud::CloudName;
 use seawall_http::path::{PathCharset, canonicalise_target_with};
 use seawall_http::{Framing, Refusal, RequestHead, ResponseContext, ResponseFraming, head_writer};
-use seawall_protocols::aws::{REQUEST_PATH_CHARSET, imds};
+use seawall_protocols::aws::{self, REQUEST_PATH_CHARSET, imds};
 use seawall_server::handler::{MetadataDialect, RequestContext};
 use seawall_server::response::{CompletedDeferredResponse, DeferredResponse, WriteContext, WriteOutcome};
 use seawall_server::route;
@@ -113,10 +113,15 @@ const METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(405, "method_not_allowed", "A metadata server answers GET, HEAD and PUT requests.");
 const UNEXPECTED_BODY: Refusal = Refusal::new(400, "unexpected_body", "A metadata request has no body.");
 
-/// The headers of a pod's request that the real server gets: session tokens, the token's requested lifetime, and the header by
-/// which a metadata server recognises a request that a proxy passes on (EC2 user guide, "Use the Instance Metadata Service").
-const SENT: [&str; 4] =
-    ["x-aws-ec2-metadata-token", "x-aws-ec2-metadata-token-ttl-seconds", "accept", "x-forwarded-for"];
+const LEFT_THE_LIST: Refusal = Refusal::new(
+    503,
+    "account_changed",
+    "The configuration changed while the agent handled this request; try again shortly.",
+);
+
+/// The headers of a pod's request that the real server gets: session tokens, and the token's requested lifetime (EC2 user guide, "Use
+/// the Instance Metadata Service").
+const SENT: [&str; 3] = ["x-aws-ec2-metadata-token", "x-aws-ec2-metadata-token-ttl-seconds", "accept"];
 
 /// The headers of the real server's answer that the pod gets.
 const RETURNED: [&str; 6] = [
@@ -150,13 +155,14 @@ impl RealServerPassthrough {
         let path =
             canonicalise_target_with(asked.head.target, &REQUEST_PATH_CHARSET).map(|target| target.path);
         match path {
-            Ok(path) if imds::is_imds_path(path.as_str()) => self.forward_imds(path.as_str(), asked),
+            Ok(path) if imds::is_imds_path(path.as_str()) => self.forward_imds(pod, path.as_str(), asked),
             _ => self.google.forward_for_real_server_pod(pod, asked.shares, asked.head),
         }
     }
 
     fn forward_imds(
         &self,
+        pod: &Arc<PodEntry>,
         path: &str,
         asked: RequestContext<'_, '_, '_>,
     ) -> Result<DeferredResponse, Refusal> {
@@ -170,8 +176,10 @@ impl RealServerPassthrough {
         if !matches!(head.framing, Framing::None | Framing::Length(0)) {
             return Err(UNEXPECTED_BODY);
         }
-        let headers: Vec<_> =
-            SENT.iter().filter_map(|name| Some((*name, sent_header(head, name)?))).collect();
+        // EC2's server refuses a token to a request that a proxy has passed on (user guide, as above). The agent builds a new request,
+        // so it must refuse itself, whatever bytes the header has.
+        aws::require_not_proxied(head)?;
+        let headers = sent_headers(head)?;
         let request = UpstreamRequest {
             target: path,
             method,
@@ -180,15 +188,48 @@ impl RealServerPassthrough {
             long_poll_wait: None,
         };
         let answer = self.imds.forward_non_long_poll(asked.shares.client, &request)?;
+        let pod = pod.clone();
         Ok(DeferredResponse::new(&route::REAL_SERVER, false, async move {
-            Box::new(ImdsResponse(answer.await)) as Box<dyn CompletedDeferredResponse>
+            // A request can wait for a permit for seconds. It must bring nothing to a pod that has left the list meanwhile.
+            let answer = tokio::select! {
+                biased;
+                () = left_the_list(&pod) => Err(LEFT_THE_LIST),
+                answer = answer => answer,
+            };
+            Box::new(ImdsResponse(answer)) as Box<dyn CompletedDeferredResponse>
         }))
     }
 }
 
-/// Returns the value of a header if it is text.
-fn sent_header<'b>(head: &RequestHead<'_, 'b>, name: &str) -> Option<&'b str> {
-    std::str::from_utf8(head.header(name)?).ok()
+/// Returns the headers of this request that the real server gets. A header that occurs twice, or that is no text, is an error: the
+/// real server must not see another request than the agent.
+fn sent_headers<'b>(head: &RequestHead<'_, 'b>) -> Result<Vec<(&'static str, &'b str)>, Refusal> {
+    let mut sent: Vec<(&'static str, &'b str)> = Vec::new();
+    for header in head.headers {
+        let Some(name) = SENT.iter().find(|name| header.name.eq_ignore_ascii_case(name)) else { continue };
+        let value = std::str::from_utf8(header.value).map_err(|_| aws::REPEATED_HEADER)?;
+        if sent.iter().any(|(known, _)| known == name) {
+            return Err(aws::REPEATED_HEADER);
+        }
+        sent.push((name, value));
+    }
+    Ok(sent)
+}
+
+/// Returns when the pod is no longer in `realServer`. The entitlements are pending for a moment while a new configuration replaces the
+/// current one.
+async fn left_the_list(pod: &PodEntry) {
+    loop {
+        let change = pod.next_entitlements_change();
+        let entitlements = pod.entitlements();
+        let is_pending = CloudName::ALL.iter().any(|cloud| entitlements.is_pending_for_cloud(*cloud));
+        let is_in_list = entitlements.use_real_server();
+        drop(entitlements);
+        if !is_in_list && !is_pending {
+            return;
+        }
+        change.await;
+    }
 }
 
 impl MetadataDialect<PodEntry> for RealServerDialect {
@@ -366,15 +407,64 @@ mod tests {
         }
     }
 
-    /// EC2's server refuses a request that a proxy has passed on. The agent must not make such a request look like the pod's own.
+    /// EC2's server gives no token to a request that a proxy has passed on. The agent must not make such a request look like the
+    /// pod's own, whatever the proxy's client wrote into the header.
     #[tokio::test]
-    async fn a_request_that_a_proxy_passed_on_is_still_recognisable() {
-        let real = Real::start("403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+    async fn a_request_that_a_proxy_passed_on_never_reaches_the_real_server() {
+        let real = Real::start(TOKEN_ANSWER);
         let world = real.fixture(AWS);
-        let (answer, _) =
-            world.send_with_header("PUT", "/latest/api/token", "X-Forwarded-For: 10.0.0.1").await;
-        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
-        assert!(real.only_head().contains("x-forwarded-for: 10.0.0.1"));
+        for forwarded in [
+            &b"X-Forwarded-For: 10.0.0.1"[..],
+            b"x-forwarded-for: \xff, 203.0.113.9",
+            b"X-Forwarded-For: \xff\r\nX-Forwarded-For: 203.0.113.9",
+            b"X-Forwarded-For:",
+        ] {
+            let mut bytes = b"PUT /latest/api/token HTTP/1.1\r\nHost: a\r\n".to_vec();
+            bytes.extend_from_slice(forwarded);
+            bytes.extend_from_slice(b"\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n");
+            let (answer, _) = world.send_as_client(&world.caller, &bytes).await;
+            assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("proxied_request"), "{answer}");
+        }
+        assert!(real.heads.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_token_that_occurs_twice_or_is_no_text_is_refused_and_not_left_out() {
+        let real = Real::start(TOKEN_ANSWER);
+        let world = real.fixture(AWS);
+        for token in [
+            &b"X-aws-ec2-metadata-token: a\r\nX-AWS-EC2-Metadata-Token: b"[..],
+            b"X-aws-ec2-metadata-token: \xff",
+        ] {
+            let mut bytes = b"GET /latest/meta-data/mac HTTP/1.1\r\nHost: a\r\n".to_vec();
+            bytes.extend_from_slice(token);
+            bytes.extend_from_slice(b"\r\n\r\n");
+            let (answer, _) = world.send_as_client(&world.caller, &bytes).await;
+            assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        }
+        assert!(real.heads.lock().unwrap().is_empty());
+    }
+
+    /// A request waits for an upstream permit, and meanwhile a reload takes the pod off the list.
+    #[tokio::test]
+    async fn a_request_that_waits_while_the_pod_leaves_the_list_brings_nothing() {
+        let real = Real::start(TOKEN_ANSWER);
+        let world = real.fixture(AWS);
+        let _all = world.resources.upstream_permits.acquire(world.pod().id).await.unwrap();
+        let leave = async {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let (clouds, changed) =
+                world.clouds_after_reload(&AWS.replace("URL", &real.server.url_of_path("")));
+            let pending = world.pod().entitlements().with_clouds_reset_to_pending(&changed);
+            world.pod().replace_entitlements(pending.clone());
+            let annotations = seawall_core::annotations::RelatedAnnotations::of_object(Default::default());
+            world.pod().replace_entitlements(world.entitlements_under_clouds(&clouds, annotations, &pending));
+        };
+        let (answer, ()) = tokio::join!(world.send_request("GET /latest/meta-data/mac"), leave);
+        assert!(answer.0.contains("account_changed"), "{}", answer.0);
+        assert!(real.heads.lock().unwrap().is_empty());
     }
 
     #[tokio::test]

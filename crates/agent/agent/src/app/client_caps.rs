@@ -110,7 +110,9 @@ impl ClientCaps {
         let long_polls = u64::from(limits.long_polls).min(descriptors / 8).min(part(16, LONG_POLL)).max(1);
         // For each concurrent request, the agent can hold two connections to the real server: one in use and one idle. A long poll in `conceal` uses
         // one connection.
-        let taken = sockets + 2 * upstream_requests + long_polls + OTHER_DESCRIPTORS;
+        // Pods in `realServer` have connections of their own, for each cloud's protocol.
+        let idle_pools = if config.clouds.real_server.is_empty() { 1 } else { 3 };
+        let taken = sockets + (1 + idle_pools) * upstream_requests + long_polls + OTHER_DESCRIPTORS;
         let open = descriptors.saturating_sub(taken);
         let fit = memory.filter(|_| !is_followed).map_or(MOST_CONNECTIONS, |room| {
             (room / 2 / CONNECTION).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS)

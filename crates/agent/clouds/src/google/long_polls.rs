@@ -186,14 +186,21 @@ pub(super) fn cancel_on_revocation(
     later: DeferredResponse,
     server: MetadataServerKind,
 ) -> DeferredResponse {
-    if !later.is_long_poll {
-        return later;
-    }
-    let (pod, DeferredResponse { route, reply, .. }) = (pod.clone(), later);
-    DeferredResponse::new(route, true, async move {
+    if later.is_long_poll { end_on_revocation(pod, later, server) } else { later }
+}
+
+/// Ends any request at the real server when the pod is no longer allowed to use that server.
+pub(super) fn end_on_revocation(
+    pod: &Arc<PodEntry>,
+    later: DeferredResponse,
+    server: MetadataServerKind,
+) -> DeferredResponse {
+    let (pod, DeferredResponse { route, is_long_poll, reply }) = (pod.clone(), later);
+    DeferredResponse::new(route, is_long_poll, async move {
         tokio::select! {
-            reply = reply => reply,
+            biased;
             () = no_more_let_through(&pod) => Box::new(RevokedResponse(server)),
+            reply = reply => reply,
         }
     })
 }

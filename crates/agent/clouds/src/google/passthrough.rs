@@ -69,7 +69,7 @@ impl GooglePassthrough {
 }
 
 impl GooglePassthrough {
-    /// Forwards the request of a pod in `realServer`, as [`Self::forward`] does. A long poll ends when the pod leaves the list.
+    /// Forwards the request of a pod in `realServer`, as [`Self::forward`] does. The request ends when the pod leaves the list.
     ///
     /// # Errors
     /// As for [`Self::forward`].
@@ -80,7 +80,7 @@ impl GooglePassthrough {
         head: &RequestHead<'_, '_>,
     ) -> Result<DeferredResponse, Refusal> {
         let response = self.forward(shares, head)?;
-        let response = long_polls::cancel_on_revocation(pod, response, self.server);
+        let response = long_polls::end_on_revocation(pod, response, self.server);
         Ok(DeferredResponse { route: &route::REAL_SERVER, ..response })
     }
 }

@@ -25,6 +25,6 @@ pub(super) fn find_single<'b>(head: &RequestHead<'_, 'b>, name: &str) -> Result<
 ///
 /// # Errors
 /// [`PROXIED_REQUEST`].
-pub(super) fn require_not_proxied(head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
+pub fn require_not_proxied(head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
     if head.headers.iter().any(|header| is_proxy_header(header.name)) { Err(PROXIED_REQUEST) } else { Ok(()) }
 }

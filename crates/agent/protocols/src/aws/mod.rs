@@ -21,6 +21,7 @@ pub mod time;
 pub use containers::ContainerCredentialsEndpoint;
 pub use credentials::{CredentialsDocument, DocumentFormat};
 pub use full_match_regex::{Pattern, PatternError};
+pub use header_checks::require_not_proxied;
 pub use imds::{Imds, ImdsQuery, ImdsRequest, ImdsResource, TokenRequirement, TokenRules};
 pub use node_metadata::InstanceMetadata;
 pub use role::{OwnRole, RequestedRole, RoleName};
