@@ -453,6 +453,29 @@ mod tests {
         assert_eq!(world.name().unwrap(), "new");
     }
 
+    /// An API server that answers serves the kubelet, too, so the agent must not assume an outage.
+    #[tokio::test]
+    async fn a_streamed_list_that_ends_early_or_hangs_is_no_outage() {
+        for ends_early in [true, false] {
+            let mut world = world();
+            let feed = world.with_one_pod().await;
+            world.pods.wait_until_current().await;
+            feed.send_event(&event("ERROR", &json!({"kind": "Status", "status": "Failure", "code": 410})));
+            tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
+            // The server is away for one try.
+            drop(world.asked.recv().await.unwrap());
+            tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
+            let anew = world.asked.recv().await.unwrap().answer_stream();
+            anew.send_event(&event("ADDED", &pod("new", ADDRESS)));
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let _open = (!ends_early).then_some(anew);
+            world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
+            assert!(is_never(world.pods.wait_until_current(), &world.hand).await, "ends early: {ends_early}");
+        }
+    }
+
     #[tokio::test]
     async fn while_the_watch_begins_anew_nothing_is_current_unless_the_api_server_falls_silent() {
         let mut world = world();

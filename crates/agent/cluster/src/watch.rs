@@ -168,9 +168,16 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
             }
             Err(failure) => return Err(failure.into()),
         };
-        let Some((items, version)) = self.read_initial_events(&mut lines).await? else {
+        // The API server answers, so it also serves the kubelet: the last view must not count as current until the list is whole.
+        self.state.freshness.record_changes_unavailable();
+        let initial = match self.read_initial_events(&mut lines).await {
+            Err(WatchRoundError::Failed(KubeError::TimedOut(_))) => Ok(None),
+            read => read,
+        };
+        let Some((items, version)) = initial? else {
             self.source.watch_start = WatchOrigin::List;
-            return Err(KubeError::WatchEndedBeforeFirstEvent.into());
+            // Not an outage: `KubeError::is_unreachable` is false for this error.
+            return Err(KubeError::Unreadable("the streamed list did not end".to_owned()).into());
         };
         self.state.record_start();
         self.record_activity();
@@ -506,6 +513,16 @@ mod tests {
         world.call().await.answer_lines(200, &[event("ADDED", &pod("a", 5)), error(500)]);
         world.call().await.answer_streamed_list(9, &[pod("c", 5)]);
         assert_eq!(world.names().await, ["c"]);
+    }
+
+    /// A server that never ends a streamed list is listed in pages, too.
+    #[tokio::test]
+    async fn a_streamed_list_that_never_ends_is_given_up() {
+        let mut world = watching_from(WatchOrigin::StreamedList);
+        let stream = world.call().await.answer_stream();
+        stream.send_event(&event("ADDED", &pod("a", 5)));
+        let paged = world.call().await;
+        assert!(paged.method_and_uri.contains("limit=25"), "{}", paged.method_and_uri);
     }
 
     #[tokio::test]
