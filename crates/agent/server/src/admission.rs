@@ -183,12 +183,24 @@ pub(crate) struct ConnectController {
     /// The number of connections in the backlog at the last update.
     waiting: f64,
     admitted_part: f64,
+    /// The seconds for which the throttle has not shortened the backlog, although it dropped nearly all connections.
+    ineffective: f64,
+    /// The seconds for which the throttle stays off.
+    off: f64,
 }
 
 impl Default for ConnectController {
     fn default() -> Self {
         let rate = Self::FIRST_RATE;
-        Self { accept_rate: rate, arrival_rate: rate, average_part: 1.0, waiting: 0.0, admitted_part: 1.0 }
+        Self {
+            accept_rate: rate,
+            arrival_rate: rate,
+            average_part: 1.0,
+            waiting: 0.0,
+            admitted_part: 1.0,
+            ineffective: 0.0,
+            off: 0.0,
+        }
     }
 }
 
@@ -206,6 +218,14 @@ impl ConnectController {
     const LEAST_WAITING: f64 = 4.0;
     /// The least part that is admitted.
     const LEAST_PART: f64 = 0.01;
+    /// If the kernel drops more than this part of the connections and the backlog stays long, somebody gets past the throttle.
+    const INEFFECTIVE_PART: f64 = 0.05;
+    /// The backlog is long if it has this multiple of the wanted length. A full backlog has twice the wanted length.
+    const LONG: f64 = 1.8;
+    /// The seconds after which the throttle is ineffective, and the seconds for which it then stays off. A client that gets past the
+    /// throttle would leave all drops to the other clients of its shard. Without the throttle they compete for each free place.
+    const INEFFECTIVE_AFTER: f64 = 3.0;
+    const OFF: f64 = 30.0;
     /// The growth of the part in each update while no connection waits. The accept rate is then less than the thread could accept.
     const GROWTH: f64 = 1.02;
 
@@ -222,6 +242,17 @@ impl ConnectController {
         self.arrival_rate = average(self.arrival_rate, came / period, 1.0);
         self.average_part = average(self.average_part, self.admitted_part, 1.0);
         let wanted_waiting = (Self::WANTED_WAIT * self.accept_rate).max(Self::LEAST_WAITING);
+        self.off = (self.off - period).max(0.0);
+        let is_ineffective =
+            self.admitted_part <= Self::INEFFECTIVE_PART && waiting >= Self::LONG * wanted_waiting;
+        self.ineffective = if is_ineffective { self.ineffective + period } else { 0.0 };
+        if self.ineffective >= Self::INEFFECTIVE_AFTER {
+            (self.off, self.ineffective) = (Self::OFF, 0.0);
+        }
+        if self.off > 0.0 {
+            self.admitted_part = 1.0;
+            return self.admitted_part;
+        }
         let wanted_rate = self.accept_rate + (wanted_waiting - waiting) / Self::CORRECTION;
         let offered_rate = (self.arrival_rate / self.average_part).max(1.0);
         let grown = if waiting == 0.0 { self.admitted_part * Self::GROWTH } else { 0.0 };
@@ -343,6 +374,20 @@ mod tests {
             assert!((0.06..0.2).contains(&(waiting / rate)), "{waiting} wait at {rate} accepts a second");
             assert!((0.8..1.2).contains(&(part * offered / rate)), "{part} of {offered} at {rate}");
         }
+    }
+
+    /// A client that gets past the throttle fills the backlog whatever part is admitted.
+    #[test]
+    fn a_throttle_that_drops_only_other_clients_goes_off() {
+        let mut controller = ConnectController::default();
+        let mut dropped_seconds = 0.0;
+        for _ in 0..6000 {
+            let full = controller.backlog(4096) as u32;
+            let part = controller.update(Duration::from_millis(20), 20, full);
+            dropped_seconds += if part < 0.5 { 0.02 } else { 0.0 };
+        }
+        assert!(dropped_seconds < 60.0, "others were dropped for {dropped_seconds} s of 120");
+        assert!((0..1500).any(|_| controller.update(Duration::from_millis(20), 20, 200) >= 1.0));
     }
 
     #[test]

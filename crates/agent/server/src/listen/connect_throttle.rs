@@ -6,13 +6,14 @@
 //!
 //! The kernel assigns each SYN to a shard by a BPF program (`super::lane_of_address`). For an overloaded shard, the throttle extends
 //! the program: it sends a part of the SYNs to a socket that drops them. Packets of connections that have already begun do not pass
-//! the program. The client's port decides, and every four seconds other ports are admitted. A client keeps its port when it tries
+//! the program. A secret hash of the client's port decides, and every four seconds other ports are admitted. A client keeps its port when it tries
 //! again, so it is admitted after a few tries, whenever it tries.
 //!
 //! The throttle needs no privilege. A filter on the listener itself (SO_ATTACH_FILTER) would need CAP_NET_ADMIN
 //! (docs/decisions/overload.md). `crate::admission` decides how large the part is.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
@@ -61,10 +62,28 @@ struct ThrottleState {
     dropping_index: u32,
     /// The program that assigns connections to shards. Its last instruction returns the shard.
     shard_program: Vec<libc::sock_filter>,
+    secret: PortSecret,
     /// The number of admitted port hashes, by shard. A shard that admits all ports is absent.
     admitted: BTreeMap<u32, u32>,
     /// The period and the numbers of the program that the kernel has now.
     attached: Option<(u32, BTreeMap<u32, u32>)>,
+}
+
+/// The parameters of the hash of a port. They differ in each process. Without them, a client could choose a port that is admitted
+/// now, and leave the drops to the other clients of its shard.
+#[derive(Clone, Copy, Debug)]
+struct PortSecret {
+    /// An odd number, so that no two ports have the same product.
+    multiplier: u32,
+    offset: u32,
+}
+
+impl PortSecret {
+    fn new() -> Self {
+        // The keys of a `RandomState` come from the kernel's random numbers.
+        let random = RandomState::new().hash_one(0_u8);
+        Self { multiplier: (random as u32 & (HASHES - 1)) | 1, offset: (random >> 16) as u32 & (HASHES - 1) }
+    }
 }
 
 impl ConnectThrottle {
@@ -92,6 +111,7 @@ impl ConnectThrottle {
             dropping: Some(socket.into()),
             dropping_index: u32::try_from(sockets).unwrap_or(u32::MAX),
             shard_program,
+            secret: PortSecret::new(),
             admitted: BTreeMap::new(),
             attached: None,
         })))
@@ -122,7 +142,9 @@ impl ConnectThrottle {
             return Ok(());
         }
         let Some(socket) = &state.dropping else { return Ok(()) };
-        attach(socket, throttled(&state.shard_program, &state.admitted, period, state.dropping_index))?;
+        let program =
+            throttled(&state.shard_program, &state.admitted, state.secret, period, state.dropping_index);
+        attach(socket, program)?;
         state.attached = Some((period, state.admitted.clone()));
         Ok(())
     }
@@ -167,15 +189,20 @@ pub(super) fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filte
 fn throttled(
     shard_program: &[libc::sock_filter],
     admitted: &BTreeMap<u32, u32>,
+    secret: PortSecret,
     period: u32,
     dropping: u32,
 ) -> Vec<libc::sock_filter> {
     const HASHED: u32 = 0;
+    /// The number of TCP in the field Next Header of IPv6 (RFC 9293).
+    const TCP: u32 = 6;
     /// The flags SYN and ACK of a TCP header (RFC 9293, section 3.1). The first packet has only SYN.
     const SYN_ACK: u32 = 0x12;
     const SYN: u32 = 0x02;
     use libc::{BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IMM, BPF_JA, BPF_JEQ, BPF_JGE};
-    use libc::{BPF_JMP, BPF_K, BPF_LD, BPF_MEM, BPF_MUL, BPF_RET, BPF_RSH, BPF_ST};
+    use libc::{
+        BPF_JMP, BPF_K, BPF_LD, BPF_MEM, BPF_MISC, BPF_MUL, BPF_RET, BPF_RSH, BPF_ST, BPF_TAX, BPF_X, BPF_XOR,
+    };
     let Some((return_shard, choose_shard)) = shard_program.split_last() else { return Vec::new() };
     debug_assert_eq!(return_shard.code, (BPF_RET | BPF_A) as u16);
     let byte = |offset: u32| instruction(BPF_LD | BPF_B | BPF_ABS, 0, 0, NETWORK.wrapping_add(offset));
@@ -183,26 +210,42 @@ fn throttled(
     let calculate = |operator, k| instruction(BPF_ALU | operator | BPF_K, 0, 0, k);
     let if_equal = |k, jf| instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, jf, k);
     let skip = |count| instruction(BPF_JMP | BPF_JA, 0, 0, count);
-    let offset = GOLDEN.wrapping_mul(period) % HASHES;
-    // The TCP header follows the 20 bytes of IPv4 or the 40 bytes of IPv6. Byte 0 begins the source port, and byte 13 has the flags.
+    let offset = secret.offset.wrapping_add(GOLDEN.wrapping_mul(period)) % HASHES;
+    let load = |value| instruction(BPF_LD | BPF_IMM, 0, 0, value);
     let mut program = vec![
+        // IPv4 without options: the TCP header follows the 20 bytes of the IP header. Byte 0 of it begins the source port, and byte
+        // 13 has the flags.
         byte(0),
-        calculate(BPF_RSH, 4),
-        if_equal(4, 5),
+        if_equal(0x45, 5),
         byte(20 + 13),
         calculate(BPF_AND, SYN_ACK),
-        if_equal(SYN, 10),
+        if_equal(SYN, 21),
         half(20),
-        skip(4),
+        skip(8),
+        // IPv6 without extension headers: the TCP header follows the 40 bytes of the IP header.
+        calculate(BPF_RSH, 4),
+        if_equal(6, 15),
+        byte(6),
+        if_equal(TCP, 13),
         byte(40 + 13),
         calculate(BPF_AND, SYN_ACK),
-        if_equal(SYN, 5),
+        if_equal(SYN, 12),
         half(40),
+        // The hash of the port.
+        calculate(BPF_MUL, secret.multiplier),
+        calculate(BPF_AND, HASHES - 1),
+        instruction(BPF_MISC | BPF_TAX, 0, 0, 0),
+        calculate(BPF_RSH, 8),
+        instruction(BPF_ALU | BPF_XOR | BPF_X, 0, 0, 0),
         calculate(BPF_MUL, GOLDEN),
         calculate(BPF_ADD, offset),
         calculate(BPF_AND, HASHES - 1),
+        skip(3),
+        // Options and extension headers move the port, and no client needs them. Such packets are never admitted.
+        load(HASHES - 1),
         skip(1),
-        instruction(BPF_LD | BPF_IMM, 0, 0, 0),
+        // Packets other than SYNs are always admitted.
+        load(0),
         instruction(BPF_ST, 0, 0, HASHED),
     ];
     program.extend(choose_shard);

@@ -592,6 +592,29 @@ mod tests {
         }
     }
 
+    /// A client can set the time to live that the dropping socket lets pass.
+    #[test]
+    fn a_client_with_the_highest_time_to_live_does_not_get_past_the_throttle() {
+        let listeners = bind(&[any()], 1, 8).unwrap();
+        let port = listeners.bound_addresses()[0].port();
+        let throttled = shard(&listeners, 3);
+        let throttle = throttled.throttle.as_ref().unwrap();
+        throttle.set_admitted_part(3, 0.0);
+        throttle.apply(Moment::from_nanos(0)).unwrap();
+        let clients: Vec<_> = (0..20)
+            .map(|_| {
+                let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+                socket.set_ttl_v4(255).unwrap();
+                socket.bind(&SocketAddr::from(([127, 0, 0, 3], 0)).into()).unwrap();
+                socket.set_nonblocking(true).unwrap();
+                let _ = socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into());
+                let _ = socket.send(b"G");
+                socket
+            })
+            .collect();
+        assert!(backlog_length(&throttled.socket).unwrap() <= 1, "{clients:?}");
+    }
+
     #[test]
     fn a_disabled_throttle_drops_nothing() {
         let listeners = bind(&[any()], 1, 8).unwrap();
