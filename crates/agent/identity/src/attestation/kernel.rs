@@ -179,14 +179,19 @@ impl<P: PodAddressClaims, N: ConnectionRecords> Attestation for KernelAttestatio
             {
                 AttestationVerdict::Rejected(reason)
             }
-            Err(RejectionReason::NoConnectionRecord) => match self.named_through_proxy(ends) {
-                Some(Ok(uid)) if self.pods.is_current() => AttestationVerdict::Pod(uid),
-                Some(_) => AttestationVerdict::Pending,
-                None => {
-                    self.records.count_missed();
-                    AttestationVerdict::Pending
+            Err(RejectionReason::NoConnectionRecord) => {
+                // The proof must be older than the lookup. Otherwise the lookup could find the last pod at the address, and the proof
+                // could be about the view after it.
+                let is_current = self.pods.is_current();
+                match self.named_through_proxy(ends) {
+                    Some(Ok(uid)) if is_current => AttestationVerdict::Pod(uid),
+                    Some(_) => AttestationVerdict::Pending,
+                    None => {
+                        self.records.count_missed();
+                        AttestationVerdict::Pending
+                    }
                 }
-            },
+            }
             Err(_) => AttestationVerdict::Pending,
         }
     }
