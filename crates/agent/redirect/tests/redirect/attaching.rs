@@ -83,8 +83,8 @@ fn another_version_is_replaced_under_load_and_nobody_is_missed() {
         assert_eq!(host.read_answer(), format!("agent:host={TIMES}"));
     }
     assert!(read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
-    // Three links and nine maps.
-    assert_eq!(lab.pin_names().len(), 12);
+    // Three links and ten maps.
+    assert_eq!(lab.pin_names().len(), 13);
 }
 
 fn captured(lab: &Lab) -> u64 {
