@@ -144,7 +144,12 @@ impl ConnectThrottle {
         let Some(socket) = &state.dropping else { return Ok(()) };
         let program =
             throttled(&state.shard_program, &state.admitted, state.secret, period, state.dropping_index);
-        attach(socket, program)?;
+        if let Err(error) = attach(socket, program) {
+            // The program before may drop connections of shards that are no longer overloaded.
+            attach(socket, state.shard_program.clone())?;
+            state.attached = None;
+            return Err(error);
+        }
         state.attached = Some((period, state.admitted.clone()));
         Ok(())
     }
@@ -194,14 +199,16 @@ fn throttled(
     dropping: u32,
 ) -> Vec<libc::sock_filter> {
     const HASHED: u32 = 0;
+    const SHARD: u32 = 1;
     /// The number of TCP in the field Next Header of IPv6 (RFC 9293).
     const TCP: u32 = 6;
     /// The flags SYN and ACK of a TCP header (RFC 9293, section 3.1). The first packet has only SYN.
     const SYN_ACK: u32 = 0x12;
     const SYN: u32 = 0x02;
-    use libc::{BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IMM, BPF_JA, BPF_JEQ, BPF_JGE};
+    use libc::{BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IMM, BPF_JA, BPF_JEQ, BPF_JGT};
     use libc::{
-        BPF_JMP, BPF_K, BPF_LD, BPF_MEM, BPF_MISC, BPF_MUL, BPF_RET, BPF_RSH, BPF_ST, BPF_TAX, BPF_X, BPF_XOR,
+        BPF_JMP, BPF_K, BPF_LD, BPF_LDX, BPF_MEM, BPF_MISC, BPF_MUL, BPF_RET, BPF_RSH, BPF_ST, BPF_TAX,
+        BPF_X, BPF_XOR,
     };
     let Some((return_shard, choose_shard)) = shard_program.split_last() else { return Vec::new() };
     debug_assert_eq!(return_shard.code, (BPF_RET | BPF_A) as u16);
@@ -249,15 +256,21 @@ fn throttled(
         instruction(BPF_ST, 0, 0, HASHED),
     ];
     program.extend(choose_shard);
+    program.push(instruction(BPF_ST, 0, 0, SHARD));
+    // Three instructions for each shard: with all 256 shards, the program must fit into 20 KiB as the kernel translates it, the
+    // default of net.core.optmem_max before Linux 6.7.
+    let mut later_shards = u32::try_from(admitted.len()).unwrap_or(u32::MAX);
     for (shard, ports) in admitted {
-        program.extend([
-            if_equal(*shard, 4),
-            instruction(BPF_LD | BPF_MEM, 0, 0, HASHED),
-            instruction(BPF_JMP | BPF_JGE | BPF_K, 0, 1, *ports),
-            instruction(BPF_RET | BPF_K, 0, 0, dropping),
-            instruction(BPF_RET | BPF_K, 0, 0, *shard),
-        ]);
+        later_shards -= 1;
+        program.extend([if_equal(*shard, 2), load(*ports), skip(3 * later_shards + 1)]);
     }
-    program.push(*return_shard);
+    program.extend([
+        *return_shard,
+        instruction(BPF_LDX | BPF_MEM, 0, 0, HASHED),
+        instruction(BPF_JMP | BPF_JGT | BPF_X, 0, 2, 0),
+        instruction(BPF_LD | BPF_MEM, 0, 0, SHARD),
+        *return_shard,
+        instruction(BPF_RET | BPF_K, 0, 0, dropping),
+    ]);
     program
 }

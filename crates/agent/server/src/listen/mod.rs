@@ -615,6 +615,22 @@ mod tests {
         assert!(backlog_length(&throttled.socket).unwrap() <= 1, "{clients:?}");
     }
 
+    /// Many hostile pods can overload all shards at once. Before Linux 6.7, the kernel takes no program above 20 KiB.
+    #[test]
+    fn all_shards_can_be_throttled_at_once() {
+        let listeners = bind(&[any()], 1, 256).unwrap();
+        let port = listeners.bound_addresses()[0].port();
+        let throttle = shard(&listeners, 3).throttle.as_ref().unwrap();
+        for number in 0..256 {
+            throttle.set_admitted_part(number, if number == 4 { 0.999_99 } else { 0.0 });
+        }
+        throttle.apply(Moment::from_nanos(0)).unwrap();
+        let connected =
+            |last| (0..20).filter(|_| is_connected(&begin_connect([127, 0, 0, last], port))).count();
+        assert!(connected(3) <= 1 && connected(255) <= 1);
+        assert_eq!(connected(4), 20);
+    }
+
     #[test]
     fn a_disabled_throttle_drops_nothing() {
         let listeners = bind(&[any()], 1, 8).unwrap();

@@ -144,7 +144,12 @@ impl<P: ServedPod> TrafficThread<P> {
             budget.grow(now, clock::process_cpu_time());
             lanes.resume(budget.affordable_guests())?;
         }
-        lanes.throttle_connects(now)?;
+        // Without the throttle, the clients of an overloaded shard have unequal chances. Everything else goes on.
+        if let Err(error) = lanes.throttle_connects(now)
+            && self.accept_failures.take(now).is_ok()
+        {
+            tracing::warn!(%error, "cannot throttle overloaded shards: some clients of a pod with thousands of clients may wait for minutes");
+        }
         if lanes.take_backlog_period_begun_flag() {
             self.last_bounded.set(now);
         }
