@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use seawall_config::DocumentTable;
+use seawall_config::{DocumentTable, values};
 use seawall_core::ServiceAccount;
 use seawall_core::annotations::AnnotationKeys;
 use seawall_core::attestation::IdentityFileKey;
 use seawall_core::cloud::{CloudName, DialectName};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::real_server::{self, RealServer};
 use super::reloadable_keys::ReloadableKeys;
@@ -24,7 +24,7 @@ pub struct CloudsConfig {
     /// The `aws` section.
     pub aws: Option<aws::AwsConfig>,
     /// The ServiceAccounts whose pods use the node's real metadata server and get the node's credentials.
-    #[serde(serialize_with = "serialize_as_texts")]
+    #[serde(serialize_with = "values::serialize_as_texts")]
     pub real_server: Vec<ServiceAccount>,
 }
 
@@ -131,8 +131,4 @@ impl CloudsConfig {
 /// Returns the names of the clouds whose flag is true.
 fn named<const N: usize>(clouds: [(CloudName, bool); N]) -> Vec<CloudName> {
     clouds.into_iter().filter_map(|(name, is_so)| is_so.then_some(name)).collect()
-}
-
-fn serialize_as_texts<S: Serializer>(accounts: &[ServiceAccount], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(accounts.iter().map(ToString::to_string))
 }

@@ -20,6 +20,7 @@ use http::Method;
 use seawall_config::{DocumentTable, values};
 use seawall_core::ServiceAccount;
 use seawall_core::cloud::CloudName;
+use seawall_core::endpoint::REAL_SERVER_URL;
 use seawall_http::path::{PathCharset, canonicalise_target_with};
 use seawall_http::{Framing, Refusal, RequestHead, ResponseContext, ResponseFraming, head_writer};
 use seawall_protocols::aws::{self, REQUEST_PATH_CHARSET, imds};
@@ -33,9 +34,6 @@ use crate::pod::{PodEntry, PodHandlerOutcome, PodOrUnknownClient};
 
 /// The key of the list in the configuration.
 pub(crate) const KEY: &str = "realServer";
-
-/// The URL of the real metadata server on the nodes of both clouds.
-pub(crate) const DEFAULT_URL: &str = "http://169.254.169.254";
 
 /// Reads the list `realServer`: the ServiceAccounts whose pods use the real metadata server.
 pub(crate) fn read_service_accounts(root: &DocumentTable<'_>) -> Vec<ServiceAccount> {
@@ -69,7 +67,8 @@ impl RealServer {
     /// Creates the state for this list. A cloud without a section uses the URL of the other cloud's section, because a node has
     /// one real metadata server.
     pub(crate) fn new(accounts: &[ServiceAccount], google_url: Option<&str>, imds_url: Option<&str>) -> Self {
-        let url = |own: Option<&str>, other: Option<&str>| own.or(other).unwrap_or(DEFAULT_URL).to_owned();
+        let url =
+            |own: Option<&str>, other: Option<&str>| own.or(other).unwrap_or(REAL_SERVER_URL).to_owned();
         Self {
             service_accounts: accounts.iter().cloned().collect(),
             google_url: url(google_url, imds_url),
@@ -270,10 +269,8 @@ impl MetadataDialect<PodEntry> for RealServerDialect {
         if !pod.entitlements().use_real_server() {
             return self.cloud_dialect.answer(caller, asked, out);
         }
-        self.passthrough.forward(pod, asked).map(PodHandlerOutcome::Deferred).unwrap_or_else(|refusal| {
-            self.refuse(&refusal, asked.response_context, asked.request_id, out);
-            PodHandlerOutcome::Answered { route: &route::REFUSED, status: refusal.status }
-        })
+        let forwarded = self.passthrough.forward(pod, asked).map(PodHandlerOutcome::Deferred);
+        self.answer_or_refuse(forwarded, asked, out)
     }
 
     fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {
@@ -582,6 +579,6 @@ mod tests {
         let list = RealServer::new(&[account("kube-system", "node")], None, None);
         assert!(list.serves(&account("kube-system", "node")));
         assert!(!list.serves(&account("shop", "node")) && !list.serves(&account("kube-system", "nodes")));
-        assert_eq!(list.imds_url, DEFAULT_URL);
+        assert_eq!(list.imds_url, REAL_SERVER_URL);
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use seawall_clouds::CloudsConfig;
 use seawall_cluster::NodeName;
 use seawall_config::values::{
-    parse_dns_name, parse_duration, parse_service_account, resolve_path, serialize_duration,
+    parse_dns_name, parse_duration, parse_service_account, resolve_path, serialize_as_texts,
+    serialize_duration,
 };
 use seawall_config::{DocumentNode, DocumentTable};
 use seawall_core::cloud::DialectName;
@@ -91,10 +92,6 @@ pub struct RedirectConfig {
     pub cgroup_root: PathBuf,
     /// The path of the pods' cgroup below `cgroup_root`. If it is `None`, the agent searches the usual paths.
     pub kubepods_cgroup: Option<PathBuf>,
-}
-
-fn serialize_as_texts<S: Serializer>(accounts: &[ServiceAccount], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(accounts.iter().map(ToString::to_string))
 }
 
 fn node_name<S: Serializer>(node: &NodeName, to: S) -> Result<S::Ok, S::Error> {

@@ -24,7 +24,7 @@ use seawall_http::{Refusal, RequestHead, ResponseContext};
 use super::connection_client::UpstreamChargedClient;
 use super::repeated_request_cache::ReplayableQuery;
 use super::response::DeferredResponse;
-use super::route::MetadataRoute;
+use super::route::{self, MetadataRoute};
 use crate::connection_client::Client;
 
 /// A cloud's metadata dialect on one traffic thread.
@@ -64,6 +64,19 @@ pub trait MetadataDialect<P>: fmt::Debug {
 
     /// Writes a refusal in the format that clients of this dialect expect.
     fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>);
+
+    /// Returns the outcome of a request, and writes the refusal if it is refused.
+    fn answer_or_refuse(
+        &self,
+        answered: Result<HandlerOutcome<P>, Refusal>,
+        asked: RequestContext<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> HandlerOutcome<P> {
+        answered.unwrap_or_else(|refusal| {
+            self.refuse(&refusal, asked.response_context, asked.request_id, out);
+            HandlerOutcome::Answered { route: &route::REFUSED, status: refusal.status }
+        })
+    }
 }
 
 /// The outcome of a request.

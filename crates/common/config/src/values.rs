@@ -3,6 +3,7 @@
 //! The module contains no configuration keys. It returns `None` for an invalid value. The code that reads the key then reports
 //! what was expected. All sections of the agent's configuration use this module.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -97,6 +98,14 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 /// The serializer fails.
 pub fn serialize_duration<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{}ms", span.as_millis()))
+}
+
+/// Serializes each item of a list as its text.
+///
+/// # Errors
+/// The serializer fails.
+pub fn serialize_as_texts<T: Display, S: Serializer>(items: &[T], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(items.iter().map(ToString::to_string))
 }
 
 /// Reads the text of a file that the configuration names.

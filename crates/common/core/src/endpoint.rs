@@ -31,6 +31,9 @@ pub const CONTAINER_CREDENTIALS_ADDRESSES: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
 ];
 
+/// The URL at which a node, and a pod that nothing captures, reaches the real metadata server of either cloud.
+pub const REAL_SERVER_URL: &str = "http://169.254.169.254";
+
 /// The TCP port of all these addresses.
 pub const METADATA_PORT: u16 = 80;
 

@@ -12,6 +12,7 @@ use seawall_broker::aws::{
     partition,
 };
 use seawall_config::{DocumentNode, DocumentTable, values};
+use seawall_core::endpoint::REAL_SERVER_URL;
 use seawall_core::name_syntax::is_dns_label;
 use seawall_protocols::aws::session_token::{MAX_TTL, UNKNOWN_POD_MAX_TTL};
 use seawall_protocols::aws::{
@@ -20,7 +21,6 @@ use seawall_protocols::aws::{
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use crate::real_server;
 use crate::reloadable_keys::ReloadableKeys;
 
 use super::passthrough::{CallRate, PassthroughLimits};
@@ -474,7 +474,7 @@ fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
         upstream_url: table
             .node_of_key("upstreamUrl")
             .text("an http URL without a path, such as http://169.254.169.254", values::parse_plain_http_url)
-            .unwrap_or_else(|| real_server::DEFAULT_URL.to_owned()),
+            .unwrap_or_else(|| REAL_SERVER_URL.to_owned()),
     }
 }
 

@@ -82,10 +82,7 @@ impl MetadataDialect<PodEntry> for ContainerCredentialsDialect {
             }
             PodOrUnknownClient::Pod(pod) => self.of_pod(pod, asked, out),
         };
-        answered.unwrap_or_else(|refusal| {
-            self.refuse(&refusal, asked.response_context, asked.request_id, out);
-            PodHandlerOutcome::Answered { route: &route::REFUSED, status: refusal.status }
-        })
+        self.answer_or_refuse(answered, asked, out)
     }
 
     fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {

@@ -24,7 +24,6 @@ use seawall_protocols::aws::{
 use seawall_server::handler::{MetadataDialect, RequestContext};
 use seawall_server::repeated_request_cache::ReplayableQuery;
 use seawall_server::response::{CompletedDeferredResponse, DeferredResponse, WriteContext, WriteOutcome};
-use seawall_server::route;
 use seawall_server::route::MetadataRoute;
 
 use super::awaited_credentials::AnswerDeadline;
@@ -197,10 +196,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
                 self.of_nobody(TokenClient::with_unknown_pod(asked.peer_ip), Ok(READINESS_PROBE), asked, out)
             }
         };
-        answered.unwrap_or_else(|refusal| {
-            self.refuse(&refusal, asked.response_context, asked.request_id, out);
-            PodHandlerOutcome::Answered { route: &route::REFUSED, status: refusal.status }
-        })
+        self.answer_or_refuse(answered, asked, out)
     }
 
     fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {

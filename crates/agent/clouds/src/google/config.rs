@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use seawall_broker::google::{GoogleExchangeApi, GoogleExchangeConfig};
 use seawall_config::{DocumentNode, DocumentTable, values};
+use seawall_core::endpoint::REAL_SERVER_URL;
 use seawall_core::name_syntax::needs_no_escape;
 use seawall_protocols::google;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::real_server;
 use crate::reloadable_keys::ReloadableKeys;
 
 /// The settings for Google's metadata server.
@@ -82,7 +82,7 @@ impl GoogleConfig {
         let upstream_url = table.node_of_key("upstreamUrl");
         let real = upstream_url
             .text("an http URL without a path, such as http://169.254.169.254", values::parse_plain_http_url)
-            .unwrap_or_else(|| real_server::DEFAULT_URL.into());
+            .unwrap_or_else(|| REAL_SERVER_URL.into());
         table.reject_moved(
             "passthroughServiceAccounts",
             "this list is now realServer, at the top of the file, for both clouds",

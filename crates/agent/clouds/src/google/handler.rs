@@ -115,10 +115,7 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
                 self.passthrough.forward(asked.shares, asked.head).map(PodHandlerOutcome::Deferred)
             }
         };
-        step.unwrap_or_else(|refusal| {
-            self.refuse(&refusal, asked.response_context, asked.request_id, out);
-            PodHandlerOutcome::Answered { route: &route::REFUSED, status: refusal.status }
-        })
+        self.answer_or_refuse(step, asked, out)
     }
 
     fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {
