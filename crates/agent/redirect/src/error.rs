@@ -11,8 +11,16 @@ use crate::attach_points::Hook;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel lacks a feature that the programs need.
-    #[error("the kernel is {have}, and the redirect needs 5.15 or later; use the mode nft")]
+    #[error("the kernel is {have}, and the redirect needs 5.7 or later; use the mode nft")]
     KernelTooOld {
+        /// The kernel's version.
+        have: String,
+    },
+    /// The kernel does not tell the programs the cgroup of each pod's sockets.
+    #[error(
+        "the kernel is {have}, and net_cls or net_prio of cgroup v1 is in use: before 5.15 this hides pods from the redirect; boot with cgroup v2 alone, or use the mode nft"
+    )]
+    CgroupV1HidesPods {
         /// The kernel's version.
         have: String,
     },
@@ -116,7 +124,9 @@ pub enum Error {
     #[error("the pod {} has no cgroup on this node", .0.0)]
     NoPodCgroup(seawall_core::PodUid),
     /// The kernel rejected a program. The verifier's log contains the reason.
-    #[error("the kernel refuses the program for {hook}: {source}")]
+    #[error(
+        "the kernel refuses the program for {hook}, because it lacks a feature or forbids it; use the mode nft: {source}"
+    )]
     ProgramRejected {
         /// The program's hook.
         hook: Hook,

@@ -1,18 +1,27 @@
 //! Checks the machine and the process before any change, so that operators do not have to guess the cause of an EPERM.
 
-use std::io;
+use std::{fs, io};
 
 use aya::util::KernelVersion;
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::error::Error;
 
-/// The oldest supported kernel.
+/// The oldest kernel with links to cgroups (af6eea57437a).
 ///
-/// Since this version, the kernel reports the correct cgroup of a socket even if cgroup v1's `net_cls` and `net_prio` are in use
-/// (8520e224f547). The other features that the programs need are older: links to cgroups came with 5.7, storage on sockets with
-/// 5.8.
-const MIN_KERNEL_VERSION: KernelVersion = KernelVersion::new(5, 15, 0);
+/// The version tells little more than that: distributions add features of newer kernels to older ones. RHEL 9 has 5.14 by number. So
+/// whether the kernel has what the programs need is tried by loading them, before anything is attached.
+const MIN_KERNEL_VERSION: KernelVersion = KernelVersion::new(5, 7, 0);
+
+/// The version since which the kernel reports the correct cgroup of a socket although cgroup v1's `net_cls` or `net_prio` is in use
+/// (8520e224f547).
+///
+/// Before, a socket that is created while they are in use counts as one of the root cgroup, and the programs do not run for it. The
+/// kernel does not report this, so here the version decides.
+const SOCKET_CGROUP_FIX: KernelVersion = KernelVersion::new(5, 15, 0);
+
+/// The controllers of cgroup v1 that share a field of the socket with the cgroup of version 2 (Linux, `struct sock_cgroup_data`).
+const SOCKET_CONTROLLERS: [&str; 2] = ["net_cls", "net_prio"];
 
 /// The version since which a process needs no capability to use an open map (c8644cd0efe7 is in 5.19; 6.0 is the safe choice).
 const FREE_MAPS: KernelVersion = KernelVersion::new(6, 0, 0);
@@ -25,7 +34,9 @@ pub fn every_map_use_needs_capability() -> bool {
 }
 
 pub(crate) fn check() -> Result<(), Error> {
-    check_kernel_version()?;
+    let kernel = KernelVersion::current()
+        .map_err(|error| Error::KernelTooOld { have: format!("unknown ({error})") })?;
+    check_kernel(kernel, fs::read_to_string("/proc/cgroups"))?;
     let held = capabilities(None).map_err(io::Error::from);
     let held = held.map_err(Error::for_system_call("read the capabilities of", "/proc/self"))?;
     match missing(held.effective) {
@@ -34,11 +45,26 @@ pub(crate) fn check() -> Result<(), Error> {
     }
 }
 
-/// Checks that the kernel's version is at least [`MIN_KERNEL_VERSION`].
-pub(crate) fn check_kernel_version() -> Result<(), Error> {
-    let have = KernelVersion::current()
-        .map_err(|error| Error::KernelTooOld { have: format!("unknown ({error})") })?;
-    if have < MIN_KERNEL_VERSION { Err(Error::KernelTooOld { have: readable(have) }) } else { Ok(()) }
+/// Checks what loading the programs does not show. `controllers` is the content of `/proc/cgroups`. If it is unknown, a kernel before
+/// [`SOCKET_CGROUP_FIX`] is refused.
+fn check_kernel(kernel: KernelVersion, controllers: io::Result<String>) -> Result<(), Error> {
+    if kernel < MIN_KERNEL_VERSION {
+        return Err(Error::KernelTooOld { have: readable(kernel) });
+    }
+    let hides_pods = || controllers.map_or(true, |table| has_socket_controllers(&table));
+    if kernel < SOCKET_CGROUP_FIX && hides_pods() {
+        return Err(Error::CgroupV1HidesPods { have: readable(kernel) });
+    }
+    Ok(())
+}
+
+/// True if one of [`SOCKET_CONTROLLERS`] is in a hierarchy of cgroup v1. Each line of the table is `name hierarchy cgroups enabled`, and the
+/// hierarchy of a controller that is unused or in cgroup v2 is 0 (cgroups(7)).
+fn has_socket_controllers(table: &str) -> bool {
+    table.lines().any(|line| {
+        let mut words = line.split_ascii_whitespace();
+        words.next().is_some_and(|name| SOCKET_CONTROLLERS.contains(&name)) && words.next() != Some("0")
+    })
 }
 
 /// Formats a version as `MAJOR.MINOR` (Linux, `KERNEL_VERSION`: one byte each after the major version).
@@ -65,8 +91,28 @@ mod tests {
 
     #[test]
     fn a_kernel_is_told_as_people_call_it() {
-        assert_eq!(readable(MIN_KERNEL_VERSION), "5.15");
+        assert_eq!(readable(SOCKET_CGROUP_FIX), "5.15");
         assert_eq!(readable(KernelVersion::new(4, 19, 300)), "4.19");
+    }
+
+    #[test]
+    fn a_kernel_before_5_15_will_do_unless_cgroup_v1_hides_pods_from_it() {
+        const UNUSED: &str = "#subsys_name\thierarchy\tnum_cgroups\tenabled\nmemory\t4\t43\t1\nnet_cls\t0\t1\t1\nnet_prio\t0\t1\t1\n";
+        let rhel_9 = KernelVersion::new(5, 14, 0);
+        let check = |kernel, table: &str| check_kernel(kernel, Ok(table.to_owned()));
+        assert!(check(rhel_9, UNUSED).is_ok());
+        for used in
+            ["net_cls\t0", "net_prio\t0"].map(|unused| UNUSED.replace(unused, &unused.replace('0', "9")))
+        {
+            let refused = check(rhel_9, &used);
+            assert!(
+                matches!(&refused, Err(Error::CgroupV1HidesPods { have }) if have == "5.14"),
+                "{refused:?}"
+            );
+            assert!(check(SOCKET_CGROUP_FIX, &used).is_ok());
+        }
+        assert!(check_kernel(rhel_9, Err(io::ErrorKind::NotFound.into())).is_err(), "unknown is not unused");
+        assert!(matches!(check(KernelVersion::new(5, 4, 0), UNUSED), Err(Error::KernelTooOld { .. })));
     }
 
     #[test]

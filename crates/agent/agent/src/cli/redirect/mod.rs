@@ -50,7 +50,7 @@ Usage:
   seawall-agent redirect print dnat-rules --node-address ADDRESSES --metadata-port PORT
                                           [--containers-port PORT] [PATHS]
                                           [--host-network-pods=seawall [--agent-pod-uid UID]]
-      Print rules that replace the programs, for kernels before 5.15 and for nodes that have cgroup v1 only.
+      Print rules that replace the programs, for kernels that refuse them and for nodes that have cgroup v1 only.
       Pods on the node's network keep the real metadata server. With --host-network-pods=seawall the rules send their requests to the
       agent, too (needs cgroup v2). --agent-pod-uid UID then excludes the agent's own pod, which passes requests on to the real server.
   seawall-agent redirect print cleanup-rules
@@ -76,8 +76,9 @@ Paths:
 `attach` first checks whether another program prevents the redirect. In each cgroup from the pods' cgroup up to the root, `attach`
 attaches and detaches a program that does nothing. --conflict-check-root DIR ends this check at that directory.
 
-Requirements of `attach`: CAP_BPF and CAP_NET_ADMIN, Linux 5.15 or later, and cgroup v2 (alone or beside cgroup v1). If another program prevents
-the redirect, `attach` fails and names that program's cgroup.
+Requirements of `attach`: CAP_BPF and CAP_NET_ADMIN, cgroup v2 (alone or beside cgroup v1), and Linux 5.15 or later. `attach` also accepts an
+older kernel if it loads the programs and net_cls and net_prio of cgroup v1 are not in use. If another program prevents the redirect, `attach`
+fails and names that program's cgroup.
 ";
 
 /// The parsed `redirect` command.
