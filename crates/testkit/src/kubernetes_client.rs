@@ -141,6 +141,12 @@ impl KubernetesApi {
         self.call_expecting_success("PATCH", &format!("{}/{name}/status", pods_path()), Some(&report));
     }
 
+    /// Reports the statuses of a pod's containers.
+    pub fn report_containers(&self, name: &str, statuses: &Value) {
+        let report = json!({"status": {"containerStatuses": statuses}});
+        self.call_expecting_success("PATCH", &format!("{}/{name}/status", pods_path()), Some(&report));
+    }
+
     /// Reports a status with sandbox conditions, as newer kubelets do. Its date is after the start of this machine.
     pub fn set_pod_sandbox_status(&self, name: &str, address: &str, is_ready: bool) {
         let report = objects::pod_status_with_sandbox(address, is_ready, "2100-01-01T00:00:00Z");

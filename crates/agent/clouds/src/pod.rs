@@ -10,6 +10,7 @@ use arc_swap::{ArcSwap, Guard};
 use seawall_core::Pod;
 use seawall_core::attestation::{AttestFuture, AttestedAddresses};
 use seawall_core::cloud::CloudName;
+use seawall_core::credential_variables::CredentialVariables;
 use seawall_server::connection_client::{ClientId, ServedPod};
 use seawall_server::connection_permits::PermitCounter;
 use seawall_server::route::MetadataRoute;
@@ -35,6 +36,8 @@ pub struct PodEntry {
     /// The IP addresses by which the agent attested this pod. This field never changes: `identity` creates a new entry if the
     /// pod's addresses change.
     pub attested_addresses: AttestedAddresses,
+    /// The variables with which the pod's containers find credentials without the agent, for `/debug/pods` alone.
+    pub credential_variables: CredentialVariables,
     entitlements: ArcSwap<Entitlements>,
     /// Wakes the tasks that wait for new entitlements. A channel instead of this field would be larger than all other fields
     /// together.
@@ -56,12 +59,19 @@ impl PodEntry {
             id: ClientId::new_unique(),
             pod,
             attested_addresses: basis,
+            credential_variables: CredentialVariables::default(),
             entitlements: ArcSwap::from_pointee(entitlements),
             replaced: Notify::new(),
             connection_counter: Arc::default(),
             long_poll_counter: Arc::default(),
             fetch_counters: FetchCounters::default(),
         }
+    }
+
+    /// The same entry with these variables.
+    #[must_use]
+    pub fn with_credential_variables(self, credential_variables: CredentialVariables) -> Self {
+        Self { credential_variables, ..self }
     }
 
     /// Returns the pod's current entitlements with one atomic read.

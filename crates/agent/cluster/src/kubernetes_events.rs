@@ -249,6 +249,7 @@ const AGENT: &str = "seawall-agent";
 #[cfg(test)]
 mod tests {
     use seawall_core::annotations::{Annotations, RelatedAnnotations};
+    use seawall_core::credential_variables::CredentialVariables;
     use seawall_core::{Clock, PodAnnotations, PodUid, ServiceAccount};
 
     use super::*;
@@ -261,6 +262,8 @@ mod tests {
             pod: Pod { uid: PodUid(format!("uid-{uid}").into()), name: "web-0".into(), service_account },
             addresses: Box::default(),
             uses_host_network: false,
+            running_since: None,
+            credential_variables: CredentialVariables::default(),
             is_terminating: false,
             annotations: PodAnnotations {
                 own_annotations: Annotations::default(),

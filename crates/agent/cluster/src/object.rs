@@ -7,14 +7,16 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use seawall_core::annotations::{Annotations, LengthCheckedAnnotation};
+use seawall_core::annotations::{AnnotationKey, Annotations, LengthCheckedAnnotation};
+use seawall_core::credential_variables::CredentialVariables;
 use seawall_kube::KubeStatus;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Gives the resource version of an object. Each write raises the version of the collection, and the written object gets the
 /// new version.
@@ -93,7 +95,7 @@ pub(crate) struct ObjectMeta {
 }
 
 /// The annotation keys to keep for one kind of object.
-pub(crate) type KeptAnnotationKeys = Arc<[&'static str]>;
+pub(crate) type KeptAnnotationKeys = Arc<[AnnotationKey]>;
 
 thread_local! {
     /// Holds the `keys` argument of [`decode_selected`] during decoding, because derived deserializers take no parameters. If
@@ -128,7 +130,7 @@ impl<'de> Deserialize<'de> for SelectedAnnotations {
 }
 
 /// Keeps only the entries of a string map that have one of these keys.
-struct SelectedVisitor<'k>(&'k [&'static str]);
+struct SelectedVisitor<'k>(&'k [AnnotationKey]);
 
 impl<'de> Visitor<'de> for SelectedVisitor<'_> {
     type Value = Annotations;
@@ -149,9 +151,9 @@ impl<'de> Visitor<'de> for SelectedVisitor<'_> {
     }
 }
 
-/// Reads a map key. Returns the key if it is one of these keys, and `None` otherwise. Compares the key in place, without a
-/// copy.
-struct KeySeed<'k>(&'k [&'static str]);
+/// Reads a map key. Returns the name under which its value is stored if it is one of these keys, and `None` otherwise. Compares the
+/// key in place, without a copy.
+struct KeySeed<'k>(&'k [AnnotationKey]);
 
 impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
     type Value = Option<&'static str>;
@@ -169,7 +171,7 @@ impl Visitor<'_> for KeySeed<'_> {
     }
 
     fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
-        Ok(self.0.iter().copied().find(|wanted| *wanted == key))
+        Ok(self.0.iter().find(|wanted| wanted.in_metadata == key).map(|wanted| wanted.stored_as))
     }
 }
 
@@ -221,6 +223,80 @@ pub(crate) struct PodObject {
 pub(crate) struct PodSpec {
     pub(crate) service_account_name: String,
     pub(crate) host_network: bool,
+    /// Of these containers, the agent keeps only which credential variables any of them has. Init containers do not count.
+    pub(crate) containers: UnionOf<Container>,
+}
+
+/// The fields that the agent reads from a container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Container {
+    env: UnionOf<EnvVar>,
+}
+
+/// The fields that the agent reads from an environment variable.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct EnvVar {
+    #[serde(rename = "name", deserialize_with = "credential_variable")]
+    variable: CredentialVariables,
+}
+
+impl From<Container> for CredentialVariables {
+    fn from(container: Container) -> Self {
+        container.env.variables
+    }
+}
+
+impl From<EnvVar> for CredentialVariables {
+    fn from(env: EnvVar) -> Self {
+        env.variable
+    }
+}
+
+fn credential_variable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CredentialVariables, D::Error> {
+    Ok(CredentialVariables::of_variable(&Cow::<str>::deserialize(deserializer)?))
+}
+
+/// The credential variables of all elements of a list. Decoding keeps one element at a time, because a pod can have thousands of variables.
+#[derive(Clone, Debug)]
+pub(crate) struct UnionOf<T> {
+    pub(crate) variables: CredentialVariables,
+    element: PhantomData<T>,
+}
+
+impl<T> Default for UnionOf<T> {
+    fn default() -> Self {
+        Self { variables: CredentialVariables::default(), element: PhantomData }
+    }
+}
+
+impl<'de, T: Deserialize<'de> + Into<CredentialVariables>> Deserialize<'de> for UnionOf<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(UnionVisitor(PhantomData))
+    }
+}
+
+struct UnionVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de> + Into<CredentialVariables>> Visitor<'de> for UnionVisitor<T> {
+    type Value = UnionOf<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(UnionOf::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut variables = CredentialVariables::default();
+        while let Some(element) = list.next_element::<T>()? {
+            variables = variables | element.into();
+        }
+        Ok(UnionOf { variables, element: PhantomData })
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -326,6 +402,12 @@ impl PodStatus {
         started.chain(self.start_time).map(|time| time.0).max()
     }
 
+    /// Returns the time at which the first of the running containers started, or `None` if none runs.
+    pub(crate) fn running_since(&self) -> Option<SystemTime> {
+        let containers = self.container_statuses.iter().chain(&self.init_container_statuses);
+        containers.filter_map(|container| container.state.running?.started_at).map(|time| time.0).min()
+    }
+
     /// Returns the pod's own addresses in canonical form: an IPv4-mapped IPv6 address becomes the IPv4 address. The result
     /// omits invalid text and the node's own addresses, because they do not identify a pod.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
@@ -387,6 +469,25 @@ mod tests {
         assert_eq!(end.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs(), 1_767_225_630);
     }
 
+    /// EKS's webhook adds them to the pod's containers, so the API server has them.
+    #[test]
+    fn variables_that_keep_sdks_from_asking_are_read_from_all_containers() {
+        let variables = |containers: &str| {
+            let spec: PodSpec = serde_json::from_str(&format!(r#"{{"containers":{containers}}}"#)).unwrap();
+            spec.containers.variables
+        };
+        let irsa = CredentialVariables::of_variable("AWS_WEB_IDENTITY_TOKEN_FILE");
+        let key = CredentialVariables::of_variable("AWS_ACCESS_KEY_ID");
+        let web = r#"[{"name":"a","env":[{"name":"TZ","value":"UTC"},{"name":"AWS_WEB_IDENTITY_TOKEN_FILE","value":"/x"}]},{"name":"b"},
+            {"env":[{"name":"AWS_ACCESS_KEY_ID","valueFrom":{"secretKeyRef":{"key":"k"}}}]}]"#;
+        assert_eq!(variables(web), irsa | key);
+        for none in
+            ["null", "[]", "[{}]", r#"[{"env":null}]"#, r#"[{"env":[{"value":"AWS_ACCESS_KEY_ID"}]}]"#]
+        {
+            assert_eq!(variables(none), CredentialVariables::default(), "{none}");
+        }
+    }
+
     #[test]
     fn addresses_that_tell_nobody_apart_are_left_out() {
         let status: PodStatus = serde_json::from_str(
@@ -444,13 +545,21 @@ mod tests {
             "x".repeat(100_000)
         );
         let kept = |keys: &[&'static str]| {
-            decode_selected::<PodObject>(text.as_bytes(), &keys.into()).unwrap().metadata.annotations
+            let keys = keys.iter().map(|key| AnnotationKey::from(*key)).collect();
+            decode_selected::<PodObject>(text.as_bytes(), &keys).unwrap().metadata.annotations
         };
         assert_eq!(kept(&[]), Annotations::default());
         let some = kept(&["key", "a/x", "huge", "none", "absent"]);
         assert_eq!((some.find("a/x"), some.find("key")), (Some(&"1".into()), Some(&"3".into())));
         assert_eq!(some.find("huge"), Some(&LengthCheckedAnnotation::TooLong));
         assert_eq!((some.find("skipped"), some.find("none"), some.find("absent")), (None, None, None));
+        let renamed = AnnotationKey { in_metadata: "a/x".into(), stored_as: "key" };
+        let pod = decode_selected::<PodObject>(text.as_bytes(), &[renamed].into()).unwrap();
+        assert_eq!(
+            pod.metadata.annotations.find("key"),
+            Some(&"1".into()),
+            "and not what `key` is on the object"
+        );
         let outside: PodObject = serde_json::from_str(&text).unwrap();
         assert_eq!(
             outside.metadata.annotations,
@@ -458,7 +567,7 @@ mod tests {
             "the selection ends with the call of `read`"
         );
         for nothing in [r#"{"metadata":{"annotations":null}}"#, r#"{"metadata":{"annotations":{}}}"#] {
-            let pod = decode_selected::<PodObject>(nothing.as_bytes(), &["a"].as_slice().into()).unwrap();
+            let pod = decode_selected::<PodObject>(nothing.as_bytes(), &["a".into()].into()).unwrap();
             assert_eq!(pod.metadata.annotations, Annotations::default());
         }
     }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use seawall_core::annotations::AnnotationKeys;
+use seawall_core::annotations::{AnnotationKey, AnnotationKeys};
 use seawall_core::{Pod, ServiceAccount};
 
 use crate::object::{KeptAnnotationKeys, ObjectMeta};
@@ -92,13 +92,13 @@ impl fmt::Display for RelatedObject {
 
 impl SelectedAnnotationKeys {
     pub(crate) fn merge(all: &[AnnotationKeys]) -> Self {
-        let keys = |of: fn(&AnnotationKeys) -> &'static [&'static str]| {
-            all.iter().flat_map(of).copied().collect::<KeptAnnotationKeys>()
+        let keys = |of: fn(&AnnotationKeys) -> &Vec<AnnotationKey>| {
+            all.iter().flat_map(of).cloned().collect::<KeptAnnotationKeys>()
         };
-        let namespace = keys(|selection| selection.namespace);
+        let namespace = keys(|selection| &selection.namespace);
         Self {
-            pod: keys(|selection| selection.pod),
-            service_account: keys(|selection| selection.service_account),
+            pod: keys(|selection| &selection.pod),
+            service_account: keys(|selection| &selection.service_account),
             namespace: (!namespace.is_empty()).then_some(namespace),
         }
     }

@@ -399,7 +399,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_namespace_is_read_once_for_its_pods_and_told_of_by_its_watch() {
-        let keys = KeptAnnotationKeys::from(["cloud/of-namespace"]);
+        let keys = KeptAnnotationKeys::from(["cloud/of-namespace".into()]);
         let (pods, updates, mut asked, _hand) = selecting(SelectedAnnotationKeys {
             namespace: Some(keys.clone()),
             ..SelectedAnnotationKeys::default()

@@ -271,7 +271,8 @@ mod tests {
     /// A watch of namespaces needs a permission that the agent otherwise does not need.
     #[test]
     fn namespaces_are_asked_about_only_if_somebody_selects_a_key_on_them() {
-        let some = AnnotationKeys { namespace: &["cloud/of-namespace"], ..AnnotationKeys::default() };
+        let some =
+            AnnotationKeys { namespace: vec!["cloud/of-namespace".into()], ..AnnotationKeys::default() };
         for (selections, kinds) in [
             (vec![AnnotationKeys::default()], vec!["pods", "serviceaccounts"]),
             (vec![AnnotationKeys::default(), some], vec!["pods", "serviceaccounts", "namespaces"]),

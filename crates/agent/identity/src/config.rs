@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use seawall_clouds::CloudsConfig;
-use seawall_cluster::NodeName;
+use seawall_cluster::{ClientConfigSource, NodeName};
 use seawall_config::values::{
     parse_dns_name, parse_duration, parse_service_account, resolve_path, serialize_as_texts,
     serialize_duration,
@@ -44,6 +44,15 @@ impl IdentityConfig {
             Self::SourceIp(_) | Self::Kernel(_) => true,
         }
     }
+
+    /// Returns the source of the API server's address and credentials, or `None` if the agent uses no API server.
+    pub fn kube_access(&self) -> Option<ClientConfigSource> {
+        match self {
+            Self::Static { .. } | Self::Anyone => None,
+            Self::SourceIp(cluster) => Some(cluster.kube_access()),
+            Self::Kernel(kernel) => Some(kernel.cluster.kube_access()),
+        }
+    }
 }
 
 /// The settings of the strategies `source-ip` and `kernel`, which read pods from the API server.
@@ -60,6 +69,13 @@ pub struct ClusterIdentityConfig {
     pub(crate) pod_token_lifetime: Duration,
     /// The key of the taint that the agent removes from the node once the agent is ready.
     pub startup_taint: Option<String>,
+}
+
+impl ClusterIdentityConfig {
+    /// Returns the source of the API server's address and credentials.
+    pub(crate) fn kube_access(&self) -> ClientConfigSource {
+        self.kubeconfig.clone().map_or(ClientConfigSource::InCluster, ClientConfigSource::Kubeconfig)
+    }
 }
 
 /// The settings of the `kernel` strategy, which uses the pods from the API server and the kernel's records of connections.

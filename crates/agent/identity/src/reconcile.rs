@@ -76,7 +76,7 @@ impl PodReconciler {
         let before = std::mem::take(&mut self.known);
         let founded = snapshot.pods().filter_map(|record| Some((record, self.basis(snapshot, record)?)));
         self.known = founded
-            .map(|(record, basis)| self.entry(find(&before, &record.pod.uid), record, basis, swapper))
+            .map(|(record, basis)| self.entry(find(&before, &record.pod.uid), record, &basis, swapper))
             .collect();
         swapper.retain_pods(|uid| find(&self.known, uid).is_some());
         // Publish the new entries before closing connections. A client whose connection is closed connects again at once, and
@@ -100,16 +100,20 @@ impl PodReconciler {
         &self,
         before: Option<&KnownPod>,
         record: &Arc<PodRecord>,
-        basis: AttestedAddresses,
+        basis: &AttestedAddresses,
         swapper: &mut EntitlementSwapper,
     ) -> KnownPod {
         let mut decide = |before: &Entitlements| self.decide(record, before, swapper);
+        let create = |entitlements| {
+            let entry = PodEntry::new(record.pod.clone(), basis.clone(), entitlements);
+            Arc::new(entry.with_credential_variables(record.credential_variables))
+        };
         let Some(KnownPod { record: was, caller }) = before else {
-            let caller = PodEntry::new(record.pod.clone(), basis, decide(&Entitlements::default())).into();
+            let caller = create(decide(&Entitlements::default()));
             return KnownPod { record: record.clone(), caller };
         };
         let tells_the_same = was.annotations == record.annotations;
-        let caller = if caller.attested_addresses == basis {
+        let caller = if caller.attested_addresses == *basis {
             if !tells_the_same {
                 caller.replace_entitlements(decide(&caller.entitlements()));
             }
@@ -117,7 +121,7 @@ impl PodReconciler {
         } else {
             let before = caller.entitlements();
             let entitlements = if tells_the_same { (**before).clone() } else { decide(&before) };
-            Arc::new(PodEntry::new(record.pod.clone(), basis, entitlements))
+            create(entitlements)
         };
         KnownPod { record: record.clone(), caller }
     }

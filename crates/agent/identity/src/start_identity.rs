@@ -11,7 +11,7 @@ use anyhow::Context;
 use seawall_clouds::entitlements::Entitlements;
 use seawall_clouds::pod::PodEntry;
 use seawall_clouds::{Clouds, CloudsConfig, CurrentClouds, EntitlementRequest, LifetimeFloorState};
-use seawall_cluster::{ClientConfigSource, ClusterClient, WatchThread};
+use seawall_cluster::{ClusterClient, WatchThread};
 use seawall_core::kubernetes_events::PodEventRecorder;
 use seawall_core::shutdown::{self, StopSignal, Stopper};
 use seawall_core::{Clock, LifetimeFloor, PodUid, ServiceAccount};
@@ -199,11 +199,9 @@ fn entitle(clouds: &Clouds, attested: &StaticPod, before: &Entitlements) -> Enti
 }
 
 fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> seawall_cluster::ClusterConfig {
-    let access =
-        source.kubeconfig.clone().map_or(ClientConfigSource::InCluster, ClientConfigSource::Kubeconfig);
     let defaults = seawall_cluster::ClusterConfig::for_node(source.node_name.clone());
     seawall_cluster::ClusterConfig {
-        kube_access: access,
+        kube_access: source.kube_access(),
         startup_taint: source.startup_taint.clone(),
         pod_token_lifetime: source.pod_token_lifetime,
         annotation_keys: clouds.annotation_keys(),

@@ -59,6 +59,7 @@ pub fn attach(
         Hook::ALL.map(|hook| LinkPin { hook, version: programs_version(), cgroup_id: site.kubepods_id() });
     let missing: Vec<_> = wanted.iter().filter(|pin| !is_there(pins, pin)).collect();
     attach_missing(pins, site, host_network_pods, &missing)
+        .and_then(|()| if pins.older_layouts()?.is_empty() { Ok(()) } else { pins.inherit_time() })
         .or_else(|error| pins.remove_unused_maps().and(Err(error)))?;
     let replaced = remove_others(pins, &wanted)?;
     Ok(match (missing.is_empty(), replaced) {

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::time::SystemTime;
 
 use crate::error::Error;
 use crate::pins::{CONNECTIONS_MAP, Pins, TARGET_MAP};
@@ -26,6 +27,7 @@ pub enum AttachmentState {
 pub struct AttachmentSnapshot {
     pins: Pins,
     maps: [Inode; 2],
+    attached_since: SystemTime,
 }
 
 /// A file system's device number and an inode number. The file system never reuses inode numbers (Linux, `bpf_get_inode` counts
@@ -40,7 +42,16 @@ impl AttachmentSnapshot {
     /// The redirect is not attached, or the pins cannot be read.
     pub fn from_pins(pins: &Pins) -> Result<Self, Error> {
         let maps = inodes(pins)?.ok_or_else(|| Error::NotAttached { path: pins.path(TARGET_MAP) })?;
-        Ok(Self { pins: pins.clone(), maps })
+        let attached_since =
+            pins.oldest_map()?.ok_or_else(|| Error::NotAttached { path: pins.path(TARGET_MAP) })?;
+        Ok(Self { pins: pins.clone(), maps, attached_since })
+    }
+
+    /// Returns the time since which the redirect is attached to this node without a gap, by the node's wall clock. An upgrade keeps it,
+    /// also one that changes the layout of the pins.
+    #[must_use]
+    pub fn attached_since(&self) -> SystemTime {
+        self.attached_since
     }
 
     /// Returns the current state of the pins. Costs two system calls.

@@ -49,6 +49,7 @@ pub use ebpf_counters::{ConnectCounts, CounterMap, RedirectCounts};
 pub use error::Error;
 pub use heartbeat::AgentHeartbeat;
 pub use node_network::HostNetworkPods;
+pub use node_network::passes_host_network_pods;
 pub use pins::Pins;
 pub use prerequisites::every_map_use_needs_capability;
 pub use status::{HookStatus, LinkStatus, RedirectStatus, read_status};

@@ -72,7 +72,7 @@ pub(crate) fn apply(
 ///
 /// # Errors
 /// The kernel refuses to read.
-pub(crate) fn passes_host_network_pods(pins: &Pins) -> Result<bool, Error> {
+pub fn passes_host_network_pods(pins: &Pins) -> Result<bool, Error> {
     let map = match pins.open_map(PASSED_NETNS_MAP) {
         Err(Error::NotAttached { .. }) => return Ok(false),
         map => Array::<MapData, u64>::try_from(Map::Array(map?)).map_err(Error::for_map(PASSED_NETNS_MAP))?,

@@ -7,11 +7,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use aya::maps::{MapData, MapError};
 use aya::programs::links::PinnedLink;
-use rustix::fs::{FlockOperation, flock, statfs};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps, flock, statfs, utimensat};
 use rustix::io::Errno;
 
 use crate::attach_points::Hook;
@@ -204,6 +204,35 @@ impl Pins {
             gone(fs::remove_dir(&directory), "remove", directory)?;
         }
         Ok(())
+    }
+
+    /// Returns the time of the oldest pinned map of this layout and of older ones, or `None` if none is pinned. Programs come and go with
+    /// their version, and maps stay for as long as the redirect is attached.
+    pub(crate) fn oldest_map(&self) -> Result<Option<SystemTime>, Error> {
+        let mut oldest: Option<SystemTime> = None;
+        for layout in self.older_layouts()?.iter().map(String::as_str).chain([LAYOUT]) {
+            let path = self.path_in_layout(layout, TARGET_MAP);
+            match fs::metadata(&path).and_then(|pin| pin.modified()) {
+                Ok(time) => oldest = Some(oldest.map_or(time, |oldest| oldest.min(time))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::for_system_call("inspect", path)(error)),
+            }
+        }
+        Ok(oldest)
+    }
+
+    /// Gives this layout's oldest map the time of an older layout's, which is removed once an agent of this version is the target.
+    pub(crate) fn inherit_time(&self) -> Result<(), Error> {
+        let path = self.path(TARGET_MAP);
+        let Some(time) = self.oldest_map()? else { return Ok(()) };
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let time = Timespec {
+            tv_sec: since.as_secs().try_into().unwrap_or_default(),
+            tv_nsec: since.subsec_nanos().into(),
+        };
+        let times = Timestamps { last_access: time, last_modification: time };
+        utimensat(CWD, &path, &times, AtFlags::empty())
+            .map_err(|error| Error::for_system_call("set the time of", path)(error.into()))
     }
 
     /// Returns the path of a pin in another layout.

@@ -4,17 +4,34 @@
 //! The types are small because the agent stores them for each pod of its node. Pods share the annotations of their ServiceAccount
 //! or namespace. A pod without selected annotations uses no heap memory.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The keys of the selected annotations, by the kind of object. The agent ignores all other annotations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnotationKeys {
     /// The selected keys on the pod.
-    pub pod: &'static [&'static str],
+    pub pod: Vec<AnnotationKey>,
     /// The selected keys on the pod's ServiceAccount.
-    pub service_account: &'static [&'static str],
+    pub service_account: Vec<AnnotationKey>,
     /// The selected keys on the pod's namespace. If this list is empty, the agent does not read namespaces.
-    pub namespace: &'static [&'static str],
+    pub namespace: Vec<AnnotationKey>,
+}
+
+/// The key of an annotation, and the name by which a cloud finds its value in [`Annotations`]. They differ if the operator chose
+/// another key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AnnotationKey {
+    /// The key in the object's metadata.
+    pub in_metadata: Cow<'static, str>,
+    /// The key in [`Annotations`].
+    pub stored_as: &'static str,
+}
+
+impl From<&'static str> for AnnotationKey {
+    fn from(key: &'static str) -> Self {
+        Self { in_metadata: key.into(), stored_as: key }
+    }
 }
 
 /// The maximum length of a stored value in bytes. Kubernetes allows 256 KiB for all annotations of an object. Valid values are

@@ -10,6 +10,7 @@ pub mod attestation;
 pub mod backoff;
 pub mod clock;
 pub mod cloud;
+pub mod credential_variables;
 #[cfg(feature = "sleep")]
 pub mod disk_thread;
 pub mod duration;

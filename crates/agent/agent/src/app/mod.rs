@@ -452,6 +452,7 @@ impl AgentContext {
             (watch.health.clone(), watch.health.clone(), watch.current_warnings_fn());
         let (who, obstacle, clouds) = (self.identity.clone(), self.identity.clone(), self.clouds.clone());
         let (detour, capture) = (self.capture.clone(), self.capture.clone());
+        let (of_node, keeps_host_network_out) = (self.identity.clone(), self.capture.clone());
         let (told, configuration) = (self.reload_status.clone(), self.reload_status.clone());
         let (seccomp, admin_socket, now) = (config.seccomp, config.admin_socket.clone(), self.clock.clone());
         let sources = AdminSources {
@@ -467,12 +468,25 @@ impl AgentContext {
                 lines.extend(clouds.current().warnings());
                 lines.extend(seccomp.warning());
                 lines.extend(drop_rule_status::warning(admin_socket.as_deref(), &now));
-                lines.extend(capture.as_ref().and_then(|capture| capture.warning()));
+                if let Some(capture) = &capture {
+                    lines.extend(capture.warning());
+                    let pods = who.cluster_client.as_ref().map(|cluster| cluster.pods().snapshot());
+                    lines.extend(pods.and_then(|pods| capture.warning_about_older_pods(&pods)));
+                }
                 lines.extend(remarks());
                 lines
             }),
             pods_json: Box::new(move || {
-                pods_page::pods_json(&configuration.to_json(), &callers, clock.now())
+                let captured =
+                    keeps_host_network_out.as_ref().is_some_and(|capture| !capture.passes_host_network_pods);
+                let pods = of_node
+                    .cluster_client
+                    .as_ref()
+                    .filter(|_| !captured)
+                    .map(|cluster| cluster.pods().snapshot());
+                let host_network_pods =
+                    pods.map(|pods| pods.host_network_pods_by_namespace()).unwrap_or_default();
+                pods_page::pods_json(&configuration.to_json(), &host_network_pods, &callers, clock.now())
             }),
         };
         Arc::new(AdminServer::new(sources, own_clock))

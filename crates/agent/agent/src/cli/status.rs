@@ -1,15 +1,20 @@
 //! `seawall-agent status`: prints the state of the agent in this pod as readable text.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use serde_json::Value;
+use seawall_cluster::namespaces_without_baseline;
+use seawall_core::Clock;
+use serde_json::{Map, Value};
+use tokio::runtime::Builder;
 
 use super::admin_query::get_from_admin_server;
-use crate::config::AdminEndpoint;
+use crate::config::{AdminEndpoint, AgentConfig};
 
-/// Returns the output of `status`: readiness, the configuration in force, and each pod with its credentials.
+/// Returns the output of `status`: readiness, the configuration in force, each pod with its credentials, and the namespaces that put pods on
+/// the node's network and do not enforce Pod Security's baseline.
 ///
 /// # Errors
 /// No process responds, or the response does not come from an agent.
@@ -18,15 +23,51 @@ pub(crate) fn status(path: &Path) -> anyhow::Result<String> {
     let (_, ready) = get_from_admin_server(&door, "/readyz")?;
     let (status, pods) = get_from_admin_server(&door, "/debug/pods")?;
     anyhow::ensure!(status == 200, "/debug/pods: {status} {}", pods.trim_end());
-    let pods: Value = serde_json::from_str(&pods).context("/debug/pods")?;
+    let told: Value = serde_json::from_str(&pods).context("/debug/pods")?;
     let mut text = ready;
-    configuration(&pods["configuration"], &mut text);
-    let pods = pods["pods"].as_array().context("/debug/pods has no list of pods")?;
+    configuration(&told["configuration"], &mut text);
+    let pods = told["pods"].as_array().context("/debug/pods has no list of pods")?;
     let _ = writeln!(text, "{} pod(s)", pods.len());
     for pod in pods {
         describe(pod, &mut text);
     }
+    if let Some(host_network) = told["host_network_pods"].as_object().filter(|counts| !counts.is_empty()) {
+        text.push_str(&describe_host_network(host_network, without_baseline(path)));
+    }
     Ok(text)
+}
+
+/// Returns the namespaces that do not enforce Pod Security's baseline.
+fn without_baseline(path: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let config = AgentConfig::load(path)?;
+    let access = config.identity.kube_access().context("identity.strategy uses no API server")?;
+    let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
+    Ok(runtime.block_on(namespaces_without_baseline(access, Clock::system()))?)
+}
+
+/// Describes the namespaces of pods on the node's network. `counts` is the number of these pods by namespace.
+fn describe_host_network(counts: &Map<String, Value>, without: anyhow::Result<BTreeSet<String>>) -> String {
+    const HAVE: &str = "on the node's network: these have the node's identity";
+    let all: u64 = counts.values().filter_map(Value::as_u64).sum();
+    let mut text = format!("{all} pod(s) {HAVE}\n");
+    match without {
+        Ok(without) => {
+            let named = counts.iter().filter(|(namespace, _)| without.contains(*namespace));
+            for (namespace, count) in named {
+                let _ = writeln!(
+                    text,
+                    "    {namespace} ({count} pod(s)): the namespace does not enforce Pod Security's baseline, so whoever can create a pod there can have it, too"
+                );
+            }
+        }
+        Err(error) => {
+            let _ = writeln!(
+                text,
+                "    it is unknown which of their namespaces enforce Pod Security's baseline: {error:#}"
+            );
+        }
+    }
+    text
 }
 
 /// Appends the configuration in force, and a newer configuration that the agent refused.
@@ -60,7 +101,14 @@ fn describe(pod: &Value, out: &mut String) {
         let least =
             lives.min().map_or(String::new(), |least| format!(", the shortest with {} min left", least / 60));
         let status = has["status"].as_str().unwrap_or("-");
-        let _ = writeln!(out, "    {cloud}: {status}, {} credential(s){least}", held.len());
+        let variables = has["credential_variables"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let variables: Vec<_> = variables.iter().filter_map(Value::as_str).collect();
+        let elsewhere = if variables.is_empty() {
+            String::new()
+        } else {
+            format!("; a container has {}, so its SDK does not ask the agent", variables.join(" and "))
+        };
+        let _ = writeln!(out, "    {cloud}: {status}, {} credential(s){least}{elsewhere}", held.len());
     }
 }
 
@@ -75,13 +123,26 @@ mod tests {
         let pod = json!({
             "namespace": "shop", "pod": "cart-0", "address": "10.4.0.7", "service_account": "cart", "open_connections": 2,
             "google": { "status": "federated", "principals": [{ "expires_in_seconds": 3000 }, { "expires_in_seconds": 1860 }] },
-            "aws": { "status": "no_role", "principals": [] },
+            "aws": { "status": "no_role", "principals": [], "credential_variables": ["AWS_WEB_IDENTITY_TOKEN_FILE"] },
         });
         let mut out = String::new();
         describe(&pod, &mut out);
-        let expected = "shop/cart-0  10.4.0.7  as cart  2 connection(s)\n    aws: no_role, 0 credential(s)\n    \
+        let expected = "shop/cart-0  10.4.0.7  as cart  2 connection(s)\n    aws: no_role, 0 credential(s); a container has \
+                        AWS_WEB_IDENTITY_TOKEN_FILE, so its SDK does not ask the agent\n    \
                         google: federated, 2 credential(s), the shortest with 31 min left\n";
         assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn namespaces_that_anybody_can_use_for_the_nodes_identity_are_named() {
+        let counts = json!({ "kube-system": 3, "monitoring": 1 });
+        let told = |without| describe_host_network(counts.as_object().unwrap(), without);
+        let some = told(Ok(["default", "monitoring"].map(str::to_owned).into()));
+        assert!(some.starts_with("4 pod(s) on the node's network"), "{some}");
+        assert!(some.contains("\n    monitoring (1 pod(s)): ") && !some.contains("default"), "{some}");
+        assert!(!some.contains("kube-system"), "{some}");
+        let unknown = told(Err(anyhow::anyhow!("403 Forbidden")));
+        assert!(unknown.contains("it is unknown") && unknown.contains("403 Forbidden"), "{unknown}");
     }
 
     #[test]

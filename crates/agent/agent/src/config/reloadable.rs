@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use seawall_clouds::CloudsConfig;
-use seawall_core::annotations::AnnotationKeys;
+use seawall_core::annotations::{AnnotationKey, AnnotationKeys};
 use serde_json::Value;
 
 use super::AgentConfig;
@@ -86,7 +86,8 @@ impl AgentConfig {
         keys.retain(|key| !is_reloaded(key));
         if self.identity.uses_cluster() && !covers(watched, &next.clouds.annotation_keys()) {
             keys.push(
-                "aws.roleSources (the agent does not watch the annotations of the new source)".to_owned(),
+                "aws.roleSources or aws.irsaAnnotationPrefix (the agent does not watch the new annotations)"
+                    .to_owned(),
             );
         }
         keys
@@ -95,8 +96,11 @@ impl AgentConfig {
 
 /// True if `watched` contains all annotation keys of `wanted`.
 fn covers(watched: &[AnnotationKeys], wanted: &[AnnotationKeys]) -> bool {
-    let each: [fn(&AnnotationKeys) -> &'static [&'static str]; 3] =
-        [|selection| selection.pod, |selection| selection.service_account, |selection| selection.namespace];
+    let each: [fn(&AnnotationKeys) -> &Vec<AnnotationKey>; 3] = [
+        |selection| &selection.pod,
+        |selection| &selection.service_account,
+        |selection| &selection.namespace,
+    ];
     each.iter().all(|keys| {
         let watched: BTreeSet<_> = watched.iter().flat_map(keys).collect();
         wanted.iter().flat_map(keys).all(|key| watched.contains(key))

@@ -1,5 +1,6 @@
 //! `kernel` identity: captured connections, two witnesses, and one agent after another.
 
+use jiff::Timestamp;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -237,6 +238,44 @@ fn an_agent_removes_an_older_layout_under_its_own_filter_and_is_ready_then() {
     assert_eq!(metric(&agent, "seawall_redirect_targets_this_agent"), 1.0);
     wait_until_true("the API server's word", || cart.fetch(TOKEN).starts_with("200 "));
     node.check(&mut cart, "169.254.169.254");
+}
+
+/// Such a pod may have the node's credentials, and a connection that leads to the real server.
+#[test]
+#[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]
+fn pods_that_ran_before_the_redirect_are_named_until_they_run_anew_also_after_a_change_of_layout() {
+    let mut node = Node::bare(&["cart"]);
+    let cart = node.pod("cart-0", "cart");
+    let runs_since = |time: &str| {
+        let container = json!({
+            "name": "main", "image": "local/none:1", "imageID": "", "ready": true, "restartCount": 0,
+            "state": {"running": {"startedAt": time}},
+        });
+        node.ground.api.report_containers(&cart.name, &json!([container]));
+    };
+    let second = || Timestamp::now().as_second();
+    let runs_since_second = |second| runs_since(&Timestamp::from_second(second).unwrap().to_string());
+    runs_since_second(second());
+    node.attach();
+    let attached = second();
+    let sentence = "1 pod(s) ran before the redirect was attached, such as reef/cart-0";
+    let agent = node.agent(FIRST);
+    wait_until_true("the pod to be named", || admin(&agent, "/readyz").body.contains(sentence));
+    runs_since("2100-01-01T00:00:00Z");
+    wait_until_true("the restarted pod not to be named", || {
+        !admin(&agent, "/readyz").body.contains("ran before the redirect")
+    });
+    // It ran while the older layout was attached, before the next one is.
+    wait_until_true("the next second", || second() > attached);
+    runs_since_second(second());
+    drop(agent);
+    node.attach_beside_older_layout();
+    let agent = node.agent(SECOND);
+    wait_until_true("the pod to be known", || {
+        admin(&agent, "/debug/pods").body.contains("cart-0")
+            && metric(&agent, "seawall_redirect_targets_this_agent") == 1.0
+    });
+    assert!(!admin(&agent, "/readyz").body.contains("ran before the redirect"));
 }
 
 /// It used to go on with maps that no program read any more, ready and asked by nobody.

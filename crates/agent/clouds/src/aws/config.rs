@@ -13,7 +13,7 @@ use seawall_broker::aws::{
 };
 use seawall_config::{DocumentNode, DocumentTable, values};
 use seawall_core::endpoint::REAL_SERVER_URL;
-use seawall_core::name_syntax::is_dns_label;
+use seawall_core::name_syntax::{is_dns_label, is_dns_subdomain};
 use seawall_protocols::aws::session_token::{MAX_TTL, UNKNOWN_POD_MAX_TTL};
 use seawall_protocols::aws::{
     InstanceMetadata, Pattern, PatternError, TokenRequirement, TtlLimit, containers,
@@ -24,6 +24,7 @@ use serde_json::{Map, Value, json};
 use crate::reloadable_keys::ReloadableKeys;
 
 use super::passthrough::{CallRate, PassthroughLimits};
+use super::policy::annotations::DEFAULT_IRSA_ANNOTATION_PREFIX;
 use super::policy::namespace::{AllowedRolesFormat, Kube2iamFlags};
 use super::policy::role_arn::{BaseRoleArn, NamedRole};
 use super::policy::session::PodTag;
@@ -33,6 +34,8 @@ use super::policy::{RolePolicy, namespace, role_arn, session};
 #[derive(Clone, Debug, PartialEq)]
 pub struct AwsConfig {
     pub(super) role_policy: RolePolicy,
+    /// The prefix of the annotations `role-arn` and `audience` on ServiceAccounts.
+    pub(super) irsa_annotation_prefix: String,
     pub(super) role_session: RoleSessionConfig,
     pub(super) served_instance_metadata: InstanceMetadata,
     pub(super) imds: ImdsConfig,
@@ -120,6 +123,7 @@ pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
         "imds.passthroughPaths",
         "imds.upstreamUrl",
         "instance.",
+        "irsaAnnotationPrefix",
         "irsaAudience",
         "kube2iam.namespaceRestrictionFormat",
         "kube2iam.namespaceRestrictions",
@@ -151,6 +155,11 @@ impl AwsConfig {
         let session = table.node_of_key("session").as_table();
         let pod_identity = table.node_of_key("podIdentity").as_table();
         let rules = rules(&table, &session, &pod_identity, roles);
+        let irsa_annotation_prefix = table
+            .node_of_key("irsaAnnotationPrefix")
+            .text("the prefix of annotations, such as seawall.example", |text| {
+                is_dns_subdomain(text).then(|| text.to_owned())
+            });
         let exchange = exchange(&table, &session, &pod_identity, base, region, &rules);
         let facts = facts(&table, account, &exchange.region);
         let of_imds = table.node_of_key("imds").as_table();
@@ -158,6 +167,8 @@ impl AwsConfig {
         let containers = containers_of(&table.node_of_key("containers").as_table(), listen);
         let read = Self {
             role_policy: rules,
+            irsa_annotation_prefix: irsa_annotation_prefix
+                .unwrap_or_else(|| DEFAULT_IRSA_ANNOTATION_PREFIX.to_owned()),
             role_session: exchange,
             served_instance_metadata: facts,
             imds,
@@ -519,6 +530,7 @@ impl Serialize for AwsConfig {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let Self {
             role_policy: rules,
+            irsa_annotation_prefix,
             role_session: exchange,
             served_instance_metadata: facts,
             imds,
@@ -529,6 +541,7 @@ impl Serialize for AwsConfig {
         let tags: Vec<_> = rules.session_tags.iter().map(|tag| tag.key()).collect();
         written.extend(members(json!({
             "account": facts.account_id,
+            "irsaAnnotationPrefix": rules.service_account_audience.as_ref().map(|_| irsa_annotation_prefix),
             "podIdentity": {
                 "clusterName": rules.association_cluster.as_ref().map(ClusterName::as_str),
                 "eksAuthUrl": exchange.eks_auth_url,
@@ -686,8 +699,8 @@ mod tests {
                 .unwrap()
                 .annotation_keys()
         };
-        assert_eq!(selected("irsa").namespace, [""; 0]);
-        assert_eq!(selected("kiam").service_account, [""; 0]);
+        assert_eq!(selected("irsa").namespace, []);
+        assert_eq!(selected("kiam").service_account, []);
         assert_eq!(selected("irsa, kiam, kube2iam").namespace.len(), 2);
     }
 

@@ -91,7 +91,7 @@ impl AwsConfig {
         policy::annotations::required_annotation_keys(
             by_pod.is_some_and(|rules| rules.uses_kiam_annotation),
             by_pod.is_some_and(|rules| rules.kube2iam.is_some()),
-            self.role_policy.service_account_audience.is_some(),
+            self.role_policy.service_account_audience.as_ref().map(|_| &*self.irsa_annotation_prefix),
         )
     }
 

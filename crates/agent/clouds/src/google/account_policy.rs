@@ -13,9 +13,10 @@ use seawall_core::attestation::{AnnotatedObject, IdentityFileKey};
 /// Source: Google Cloud documentation, "Authenticate to Google Cloud APIs from GKE workloads".
 const ANNOTATION: &str = "iam.gke.io/gcp-service-account";
 
-/// The annotation keys that this policy needs.
-pub(super) const REQUIRED_ANNOTATION_KEYS: AnnotationKeys =
-    AnnotationKeys { pod: &[], service_account: &[ANNOTATION], namespace: &[] };
+/// Returns the annotation keys that this policy needs.
+pub(super) fn required_annotation_keys() -> AnnotationKeys {
+    AnnotationKeys { service_account: vec![ANNOTATION.into()], ..AnnotationKeys::default() }
+}
 
 /// The key that replaces the annotation in an identity file.
 pub(crate) const IDENTITY_FILE_ANNOTATION_KEYS: &[IdentityFileKey] = &[IdentityFileKey {

@@ -99,7 +99,7 @@ struct Federation {
 impl GoogleConfig {
     /// Returns the annotation keys that this section needs.
     pub(super) fn annotation_keys(&self) -> AnnotationKeys {
-        account_policy::REQUIRED_ANNOTATION_KEYS
+        account_policy::required_annotation_keys()
     }
 
     /// True if pods get their own credentials, so the agent must identify each pod.

@@ -44,12 +44,13 @@
 //! the report arrives. Network plugins avoid such reuse unless their address range is exhausted. The plugin host-local first
 //! assigns the rest of its range. The AWS plugin waits 30 s before it reuses an address.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use seawall_core::annotations::{Annotations, RelatedAnnotations};
+use seawall_core::credential_variables::CredentialVariables;
 use seawall_core::{Pod, PodAnnotations, PodUid, ServiceAccount};
 
 use crate::object::{PodObject, SandboxCondition};
@@ -84,6 +85,10 @@ pub struct PodRecord {
     pub addresses: Box<[IpAddr]>,
     /// True if the pod shares the node's network, so that its address does not identify the pod.
     pub uses_host_network: bool,
+    /// The variables with which the pod's containers find credentials without the agent. A pod's containers keep their variables, so these never change.
+    pub credential_variables: CredentialVariables,
+    /// The time at which the first of the pod's running containers started, as the kubelet reports it.
+    pub running_since: Option<SystemTime>,
     /// True if a client has asked the API server to delete the pod.
     pub is_terminating: bool,
     /// The selected annotations of the pod, its ServiceAccount and its namespace.
@@ -98,6 +103,7 @@ impl PodRecord {
             && self.addresses == other.addresses
             && self.uses_host_network == other.uses_host_network
             && self.is_terminating == other.is_terminating
+            && self.running_since == other.running_since
             && self.annotations == other.annotations
     }
 }
@@ -181,6 +187,15 @@ impl PodSnapshot {
     /// Returns all live pods with an identity, sorted by UID.
     pub fn pods(&self) -> impl ExactSizeIterator<Item = &Arc<PodRecord>> {
         self.pods.iter()
+    }
+
+    /// Returns the number of pods on the node's network, by namespace. Static pods without a ServiceAccount do not count.
+    pub fn host_network_pods_by_namespace(&self) -> BTreeMap<Arc<str>, usize> {
+        let mut counts = BTreeMap::new();
+        for record in self.pods().filter(|record| record.uses_host_network) {
+            *counts.entry(record.pod.service_account.namespace.clone()).or_default() += 1;
+        }
+        counts
     }
 
     fn claim(&self, address: IpAddr) -> Option<&Claim> {
@@ -336,6 +351,8 @@ impl PodIndex {
             },
             addresses,
             uses_host_network: pod.spec.host_network,
+            credential_variables: pod.spec.containers.variables,
+            running_since: pod.status.running_since(),
             is_terminating: pod.metadata.deletion_timestamp.is_some(),
             annotations: PodAnnotations {
                 own_annotations: pod_annotations(pod, old.as_deref()),

@@ -104,6 +104,7 @@ fn object(told: &ModelPod) -> PodObject {
         spec: PodSpec {
             service_account_name: told.account.map_or(String::new(), |account| format!("account-{account}")),
             host_network: told.host_network,
+            ..PodSpec::default()
         },
         status: PodStatus {
             phase: told.phase.into(),

@@ -818,7 +818,7 @@ impl Drop for Watcher {
 async fn watch_in_a_process_of_its_own() {
     let Some(kubeconfig) = std::env::var_os("SEAWALL_WATCHER") else { return };
     let mut config = ClusterConfig::for_node(NodeName::parse(NODE_NAME).unwrap());
-    config.annotation_keys = vec![SELECTION];
+    config.annotation_keys = vec![selection()];
     if !kubeconfig.is_empty() {
         config.kube_access = ClientConfigSource::Kubeconfig(kubeconfig.into());
     }

@@ -16,18 +16,18 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use rustix::thread::CapabilitySet;
-use seawall_cluster::NodePods;
+use seawall_cluster::{NodePods, PodRecord, PodSnapshot};
 use seawall_core::cloud::DialectName;
 use seawall_core::shutdown::{StopSignal, Stopper};
 use seawall_core::{Clock, ServiceAccount};
 use seawall_redirect::{
     AgentAddress, AgentHeartbeat, AttachmentSnapshot, AttachmentState, ConnectionMap, CounterMap, Error,
-    Pins, PodCgroups, PodsParentCgroup, TargetMap, TrustedProxyMap, read_status,
+    Pins, PodCgroups, PodsParentCgroup, TargetMap, TrustedProxyMap, passes_host_network_pods, read_status,
 };
 
 use super::cluster_attester::pods_of_service_accounts;
@@ -69,6 +69,8 @@ pub struct RedirectHandle {
     trusted_proxies: Vec<ServiceAccount>,
     /// The redirect's attachment at the time when the agent opened this handle.
     pub attachment: AttachmentSnapshot,
+    /// True if pods on the node's network reach the real metadata server.
+    pub passes_host_network_pods: bool,
     has_claimed_target: AtomicBool,
     /// True if programs of an older layout of the pins were attached when this handle was opened.
     replaces_older_layout: bool,
@@ -133,6 +135,7 @@ impl RedirectHandle {
             proxies: Mutex::new(told(TrustedProxyMap::open(&pins))?),
             trusted_proxies: section.trusted_proxies.clone(),
             attachment,
+            passes_host_network_pods: told(passes_host_network_pods(&pins))?,
             has_claimed_target: AtomicBool::new(false),
             replaces_older_layout,
             is_superseded: AtomicBool::new(false),
@@ -207,6 +210,23 @@ impl RedirectHandle {
     /// connections.
     pub fn warning(&self) -> Option<String> {
         self.is_replaced().then(|| "the redirect sends captured connections to another agent".to_owned())
+    }
+
+    /// Returns a warning for the operator if pods run that started before the redirect was attached, such as after the first installation and
+    /// after a reboot. Connections that they opened then, and connections of this time that are still open, lead to the real metadata server.
+    pub fn warning_about_older_pods(&self, pods: &PodSnapshot) -> Option<String> {
+        let since = self.attachment.attached_since();
+        let is_older = |pod: &&Arc<PodRecord>| {
+            !pod.uses_host_network && pod.running_since.is_some_and(|started| started < since)
+        };
+        let mut older = pods.pods().filter(is_older);
+        let first = older.next()?;
+        let (namespace, name) = (&first.pod.service_account.namespace, &first.pod.name);
+        let count = 1 + older.count();
+        Some(format!(
+            "{count} pod(s) ran before the redirect was attached, such as {namespace}/{name}: they could reach the real metadata server until then, \
+             and connections from that time still can. Restart these pods"
+        ))
     }
 
     /// True if this agent was the target and captured connections now go to another agent.

@@ -108,6 +108,7 @@ fn an_older_layout_serves_until_the_next_agent_is_the_target_and_no_connection_i
     let (mut one, mut host) = (lab.pod(ONE), lab.pod(HOST));
     // The agent has opened its maps.
     assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
+    let since = AttachmentSnapshot::from_pins(&lab.pins).unwrap().attached_since();
     let others = lab.pins.directory().with_file_name("v0");
     fs::rename(lab.pins.directory(), &others).unwrap();
     const TIMES: u32 = 3_000;
@@ -128,6 +129,7 @@ fn an_older_layout_serves_until_the_next_agent_is_the_target_and_no_connection_i
     let mut two = lab.pod(TWO);
     until(|| two.fetch_from_server("169.254.169.254") == "next:two");
     gate(&lab).remove_older_layouts().unwrap();
+    assert_eq!(AttachmentSnapshot::from_pins(&lab.pins).unwrap().attached_since(), since);
     for (pod, name) in [(&mut one, "one"), (&mut host, "host")] {
         let answers = pod.read_answer();
         let counted = |agent: &str| -> u32 {

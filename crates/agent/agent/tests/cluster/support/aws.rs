@@ -88,7 +88,11 @@ impl Sts {
 /// A world whose agent speaks AWS's dialects, too. `tokens` are `required` or `optional`.
 pub(crate) fn start(tokens: &str) -> (World, Sts) {
     let mut world = World::start(&["irsa", "plain-kiam", "plain-none"], "");
-    let roles = vec![trusting("irsa", &subject("irsa")), trusting("kiam-reader", USER)];
+    let roles = vec![
+        trusting("irsa", &subject("irsa")),
+        trusting("irsa-other", &subject("plain-none")),
+        trusting("kiam-reader", USER),
+    ];
     let sts = Sts::start(&world.api, roles);
     let more =
         format!("  imds: {{ httpTokens: {tokens} }}\n  instance: {{ availabilityZone: eu-west-1a }}\n");
@@ -123,7 +127,8 @@ pub(crate) fn give_role(world: &World, account: &str) -> IamRole {
     trusting(account, &subject(account))
 }
 
-fn annotate(world: &World, path: &str, annotations: &Value) {
+/// Adds annotations to the object at this path.
+pub(crate) fn annotate(world: &World, path: &str, annotations: &Value) {
     world.api.call_expecting_success(
         "PATCH",
         path,

@@ -8,7 +8,7 @@
 //! `identity.podTokenLifetime`, and calls the endpoint `aws.stsUrl`.
 
 use seawall_broker::aws::ExternalId;
-use seawall_core::annotations::AnnotationKeys;
+use seawall_core::annotations::{AnnotationKey, AnnotationKeys};
 use seawall_core::attestation::{AnnotatedObject, IdentityFileKey};
 
 use super::{role_arn, session};
@@ -30,32 +30,46 @@ pub(in crate::aws) const PERMITTED_ROLES_ANNOTATION: &str = "iam.amazonaws.com/p
 /// jtblin/kube2iam, README.
 pub(in crate::aws) const ALLOWED_ROLES_ANNOTATION: &str = "iam.amazonaws.com/allowed-roles";
 
-/// The key of the ServiceAccount annotation that names the role of the ServiceAccount's pods. Source:
+/// The prefix of the next two keys, unless `aws.irsaAnnotationPrefix` is another. The webhook's flag for it is `--annotation-prefix`.
+/// Source: aws/amazon-eks-pod-identity-webhook, README.
+pub(in crate::aws) const DEFAULT_IRSA_ANNOTATION_PREFIX: &str = "eks.amazonaws.com";
+
+/// The key of the ServiceAccount annotation that names the role of the ServiceAccount's pods, with the default prefix. Source:
 /// aws/amazon-eks-pod-identity-webhook, README.
 pub(crate) const ROLE_ARN_ANNOTATION: &str = "eks.amazonaws.com/role-arn";
 
-/// The key of the ServiceAccount annotation for the audience of the token that assumes the role. Source:
+/// The key of the ServiceAccount annotation for the audience of the token that assumes the role, with the default prefix. Source:
 /// aws/amazon-eks-pod-identity-webhook, README.
 pub(in crate::aws) const AUDIENCE_ANNOTATION: &str = "eks.amazonaws.com/audience";
 
-const POD: &[&str] = &[ROLE_ANNOTATION, SESSION_NAME_ANNOTATION, EXTERNAL_ID_ANNOTATION];
-const SERVICE_ACCOUNT: &[&str] = &[ROLE_ARN_ANNOTATION, AUDIENCE_ANNOTATION];
+const POD: [&str; 3] = [ROLE_ANNOTATION, SESSION_NAME_ANNOTATION, EXTERNAL_ID_ANNOTATION];
+const SERVICE_ACCOUNT: [&str; 2] = [ROLE_ARN_ANNOTATION, AUDIENCE_ANNOTATION];
 
 /// Returns the annotation keys that the agent must read for the enabled projects.
 ///
-/// KIAM and kube2iam need annotations of pods and namespaces; IRSA needs annotations of ServiceAccounts.
-pub(in crate::aws) fn required_annotation_keys(kiam: bool, kube2iam: bool, irsa: bool) -> AnnotationKeys {
-    let namespace: &[&str] = match (kiam, kube2iam) {
-        (true, true) => &[PERMITTED_ROLES_ANNOTATION, ALLOWED_ROLES_ANNOTATION],
-        (true, false) => &[PERMITTED_ROLES_ANNOTATION],
-        (false, true) => &[ALLOWED_ROLES_ANNOTATION],
-        (false, false) => &[],
-    };
+/// KIAM and kube2iam need annotations of pods and namespaces. IRSA needs annotations of ServiceAccounts, with this prefix.
+pub(in crate::aws) fn required_annotation_keys(
+    kiam: bool,
+    kube2iam: bool,
+    irsa_prefix: Option<&str>,
+) -> AnnotationKeys {
+    let namespace = [(kiam, PERMITTED_ROLES_ANNOTATION), (kube2iam, ALLOWED_ROLES_ANNOTATION)];
     AnnotationKeys {
-        pod: if kiam || kube2iam { POD } else { &[] },
-        service_account: if irsa { SERVICE_ACCOUNT } else { &[] },
-        namespace,
+        pod: if kiam || kube2iam { POD.map(AnnotationKey::from).to_vec() } else { Vec::new() },
+        service_account: irsa_prefix
+            .map_or_else(Vec::new, |prefix| SERVICE_ACCOUNT.map(|key| with_prefix(prefix, key)).to_vec()),
+        namespace: namespace
+            .into_iter()
+            .filter(|(is_needed, _)| *is_needed)
+            .map(|(_, key)| key.into())
+            .collect(),
     }
+}
+
+/// Returns the key that has this prefix on objects and is stored as `key`.
+fn with_prefix(prefix: &str, key: &'static str) -> AnnotationKey {
+    let name = key.rsplit('/').next().unwrap_or(key);
+    AnnotationKey { in_metadata: format!("{prefix}/{name}").into(), stored_as: key }
 }
 
 const fn key(
@@ -115,10 +129,29 @@ mod tests {
 
     #[test]
     fn namespaces_are_asked_about_only_where_they_decide() {
-        assert_eq!(required_annotation_keys(false, false, true).namespace, [""; 0]);
-        assert_eq!(required_annotation_keys(true, false, false).namespace, [PERMITTED_ROLES_ANNOTATION]);
-        assert_eq!(required_annotation_keys(false, true, true).namespace, [ALLOWED_ROLES_ANNOTATION]);
-        assert_eq!(required_annotation_keys(true, true, true).namespace.len(), 2);
-        assert_eq!(required_annotation_keys(false, false, false), AnnotationKeys::default());
+        let irsa = Some(DEFAULT_IRSA_ANNOTATION_PREFIX);
+        assert_eq!(required_annotation_keys(false, false, irsa).namespace, []);
+        assert_eq!(
+            required_annotation_keys(true, false, None).namespace,
+            [PERMITTED_ROLES_ANNOTATION.into()]
+        );
+        assert_eq!(required_annotation_keys(false, true, irsa).namespace, [ALLOWED_ROLES_ANNOTATION.into()]);
+        assert_eq!(required_annotation_keys(true, true, irsa).namespace.len(), 2);
+        assert_eq!(required_annotation_keys(false, false, None), AnnotationKeys::default());
+    }
+
+    #[test]
+    fn the_role_of_a_service_account_can_be_at_a_key_that_the_webhook_ignores() {
+        let own = required_annotation_keys(false, false, Some(DEFAULT_IRSA_ANNOTATION_PREFIX));
+        assert_eq!(own.service_account, SERVICE_ACCOUNT.map(AnnotationKey::from));
+        let other = required_annotation_keys(false, false, Some("seawall.example")).service_account;
+        let keys: Vec<_> = other.iter().map(|key| (&*key.in_metadata, key.stored_as)).collect();
+        assert_eq!(
+            keys,
+            [
+                ("seawall.example/role-arn", ROLE_ARN_ANNOTATION),
+                ("seawall.example/audience", AUDIENCE_ANNOTATION)
+            ]
+        );
     }
 }

@@ -104,13 +104,14 @@ const MALFORMED_ROLE: Refusal = Refusal::new(
 const MALFORMED_ROLE_ARN: Refusal = Refusal::new(
     403,
     "malformed_role_arn",
-    "The annotation eks.amazonaws.com/role-arn of this pod's ServiceAccount is neither a role ARN nor a role name below \
-     aws.baseRoleArn.",
+    "The annotation eks.amazonaws.com/role-arn of this pod's ServiceAccount (or the one with aws.irsaAnnotationPrefix) is neither a role ARN \
+     nor a role name below aws.baseRoleArn.",
 );
 const MALFORMED_AUDIENCE: Refusal = Refusal::new(
     403,
     "malformed_audience",
-    "The annotation eks.amazonaws.com/audience of this pod's ServiceAccount is not a valid token audience.",
+    "The annotation eks.amazonaws.com/audience of this pod's ServiceAccount (or the one with aws.irsaAnnotationPrefix) is not a valid token \
+     audience.",
 );
 const MALFORMED_SESSION_NAME: Refusal = Refusal::new(
     403,
@@ -125,8 +126,8 @@ const MALFORMED_EXTERNAL_ID: Refusal = Refusal::new(
 const CONFLICTING_ROLES: Refusal = Refusal::new(
     403,
     "conflicting_roles",
-    "The annotations iam.amazonaws.com/role of this pod and eks.amazonaws.com/role-arn of its ServiceAccount name different roles; \
-     remove one of the two annotations.",
+    "The annotations iam.amazonaws.com/role of this pod and eks.amazonaws.com/role-arn of its ServiceAccount (or the one with \
+     aws.irsaAnnotationPrefix) name different roles; remove one of the two annotations.",
 );
 const INVALID_SESSION_TAG: Refusal = Refusal::new(
     403,

@@ -34,9 +34,10 @@ pub(crate) const ADMISSION: &str = include_str!("../../../../../../deploy/admiss
 /// An annotation key that a cloud reads.
 pub(crate) const ACCOUNT: &str = "iam.gke.io/gcp-service-account";
 
-/// The annotation keys that the tests' agent reads.
-pub(crate) const SELECTION: AnnotationKeys =
-    AnnotationKeys { pod: &[], service_account: &[ACCOUNT], namespace: &[] };
+/// Returns the annotation keys that the tests' agent reads.
+pub(crate) fn selection() -> AnnotationKeys {
+    AnnotationKeys { service_account: vec![ACCOUNT.into()], ..AnnotationKeys::default() }
+}
 
 /// The time limit for events that certainly happen. The limit is long, so that a slow machine does not fail a test.
 pub(crate) const EVENTUALLY: Duration = Duration::from_secs(60);
@@ -115,7 +116,7 @@ pub(crate) async fn cluster_at(
     change: impl FnOnce(&mut ClusterConfig),
 ) -> Node {
     let mut config = ClusterConfig::for_node(NodeName::parse(NODE_NAME).unwrap());
-    config.annotation_keys = vec![SELECTION];
+    config.annotation_keys = vec![selection()];
     config.kube_access = ClientConfigSource::Kubeconfig(plane.write_kubeconfig_with_port(token, port));
     change(&mut config);
     Node::start(config).await
