@@ -38,6 +38,7 @@ fn main() -> ExitCode {
             done(uninstall::run_cluster_uninstall_step(&request).and_then(|text| say(&text)))
         }
         Ok(AgentCommand::PrintText(text)) => done(say(&text)),
+        Ok(AgentCommand::PrintConfigSchema) => done(print_config_schema()),
         Err((word, mistake)) => {
             print_error(&format!("seawall-agent: {mistake}\n\n{}", help_text(&word)));
             ExitCode::from(2)
@@ -60,6 +61,10 @@ fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHandle) -> Exit
     }
     log.flush_with_timeout();
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn print_config_schema() -> anyhow::Result<()> {
+    say(&format!("{:#}\n", config::config_schema().context("a sample configuration has mistakes")?))
 }
 
 fn import(request: &import::ImportCommand) -> anyhow::Result<()> {

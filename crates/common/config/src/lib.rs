@@ -6,6 +6,7 @@
 //! these documents. It opens only files that a configuration names ([`values`]). The crate is separate from `core`, so that
 //! crates that read no documents do not compile a YAML parser.
 
+pub mod schema;
 pub mod values;
 
 use std::cell::RefCell;
@@ -15,6 +16,8 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 use serde_saphyr::UserMessageFormatter;
+
+use crate::schema::{Expectation, ReadPlaces, Step};
 
 /// One mistake in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +51,15 @@ impl fmt::Display for ValidationErrors {
 
 impl std::error::Error for ValidationErrors {}
 
-type SharedErrors = Rc<RefCell<Vec<ValidationError>>>;
+/// What the reading of a document has found so far.
+#[derive(Debug, Default)]
+struct Notes {
+    errors: RefCell<Vec<ValidationError>>,
+    /// The places that were read, if the document records them.
+    places: Option<RefCell<ReadPlaces>>,
+}
+
+type SharedNotes = Rc<Notes>;
 
 /// Parses a YAML (or JSON) file of another program, such as a kubeconfig. Errors contain none of the file's content, which can
 /// be secret.
@@ -68,7 +79,7 @@ pub fn parse_foreign_yaml(text: &str) -> Result<Value, String> {
 #[derive(Debug)]
 pub struct Document {
     root: Value,
-    notes: SharedErrors,
+    notes: SharedNotes,
 }
 
 impl Document {
@@ -78,7 +89,7 @@ impl Document {
     /// The text is not YAML. The single mistake contains the parser's message in `found`.
     pub fn parse(text: &str) -> Result<Self, ValidationErrors> {
         match serde_saphyr::from_str::<Value>(text) {
-            Ok(root) => Ok(Self { root, notes: SharedErrors::default() }),
+            Ok(root) => Ok(Self { root, notes: SharedNotes::default() }),
             Err(error) => Err(ValidationErrors(vec![ValidationError {
                 key_path: "the document".into(),
                 found: shorten(&syntax(&error)),
@@ -89,7 +100,23 @@ impl Document {
 
     /// Returns the root of the document as a table.
     pub fn root(&self) -> DocumentTable<'_> {
-        DocumentNode { value: Some(&self.root), path: String::new(), notes: self.notes.clone() }.as_table()
+        let (path, place) = (String::new(), Vec::new());
+        DocumentNode { value: Some(&self.root), path, place, notes: self.notes.clone() }.as_table()
+    }
+
+    /// Reads a sample document and returns the places that `read` has read, for a schema. The document has no mistake.
+    ///
+    /// # Errors
+    /// Every mistake in the sample.
+    pub fn parse_recording<T>(
+        text: &str,
+        read: impl FnOnce(&DocumentTable<'_>) -> T,
+    ) -> Result<(ReadPlaces, T), ValidationErrors> {
+        let places = Some(RefCell::default());
+        let document = Self { notes: Rc::new(Notes { places, ..Notes::default() }), ..Self::parse(text)? };
+        let (value, notes) = (read(&document.root()), document.notes.clone());
+        let value = document.finish(value)?;
+        Ok((notes.places.as_ref().map(RefCell::take).unwrap_or_default(), value))
     }
 
     /// Ends the reading. Returns `value` if no mistake was recorded.
@@ -97,7 +124,7 @@ impl Document {
     /// # Errors
     /// Every recorded mistake, in the order of reading.
     pub fn finish<T>(self, value: T) -> Result<T, ValidationErrors> {
-        let notes = self.notes.take();
+        let notes = self.notes.errors.take();
         if notes.is_empty() { Ok(value) } else { Err(ValidationErrors(notes)) }
     }
 }
@@ -107,10 +134,26 @@ impl Document {
 pub struct DocumentNode<'d> {
     value: Option<&'d Value>,
     path: String,
-    notes: SharedErrors,
+    /// The path without names and numbers that the user chose. Empty unless the document records what is read.
+    place: Vec<Step>,
+    notes: SharedNotes,
 }
 
 impl<'d> DocumentNode<'d> {
+    fn below(&self, step: Step, value: Option<&'d Value>, path: String) -> Self {
+        let mut place = Vec::new();
+        if self.notes.places.is_some() {
+            place = [self.place.as_slice(), &[step]].concat();
+        }
+        Self { value, path, place, notes: self.notes.clone() }
+    }
+
+    fn record(&self, expected: impl FnOnce() -> Option<Expectation>) {
+        if let Some(places) = &self.notes.places {
+            places.borrow_mut().note(&self.place, expected());
+        }
+    }
+
     /// True if this place has a value. `null` counts as no value.
     pub fn is_present(&self) -> bool {
         self.value.is_some_and(|value| !value.is_null())
@@ -141,12 +184,12 @@ impl<'d> DocumentNode<'d> {
         let is_below = |path: &str| {
             path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
-        self.notes.borrow().iter().any(|mistake| is_below(&mistake.key_path))
+        self.notes.errors.borrow().iter().any(|mistake| is_below(&mistake.key_path))
     }
 
     fn note(&self, found: String, expected: impl Into<String>) {
         let path = if self.path.is_empty() { "the document".to_owned() } else { shorten(&self.path) };
-        let mut notes = self.notes.borrow_mut();
+        let mut notes = self.notes.errors.borrow_mut();
         match notes.len() {
             0..MOST => notes.push(ValidationError { key_path: path, found, expected: expected.into() }),
             MOST => notes.push(ValidationError {
@@ -174,16 +217,13 @@ impl<'d> DocumentNode<'d> {
 
     /// Returns the elements of the list at this place, or no elements if there is no value. Any other value is a mistake.
     pub fn list(&self) -> Vec<DocumentNode<'d>> {
+        self.record(|| Some(Expectation::List));
         match self.value {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(items)) => items
                 .iter()
                 .enumerate()
-                .map(|(i, value)| DocumentNode {
-                    value: Some(value),
-                    path: format!("{}[{i}]", self.path),
-                    notes: self.notes.clone(),
-                })
+                .map(|(i, value)| self.below(Step::Any, Some(value), format!("{}[{i}]", self.path)))
                 .collect(),
             Some(_) => {
                 self.reject("a list");
@@ -195,6 +235,7 @@ impl<'d> DocumentNode<'d> {
     /// Returns the converted text at this place, or `None` if there is no value. If `convert` returns `None`, the function
     /// records a mistake and returns `None`.
     pub fn text<T>(&self, expected: &str, convert: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        self.record(|| Some(Expectation::Text(expected.to_owned())));
         let converted = match self.value {
             None | Some(Value::Null) => return None,
             Some(Value::String(text)) => convert(text),
@@ -211,6 +252,7 @@ impl<'d> DocumentNode<'d> {
     /// Returns the whole number at this place, or `None` if there is no value.
     /// A number outside `range`, or any other value, is a mistake and gives `None`.
     pub fn number(&self, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
+        self.record(|| Some(Expectation::Number(*range.start(), *range.end())));
         match self.value {
             None | Some(Value::Null) => None,
             Some(value) => {
@@ -225,6 +267,7 @@ impl<'d> DocumentNode<'d> {
 
     /// Returns the boolean at this place, or `None` if there is no value. Any other value is a mistake and gives `None`.
     pub fn boolean(&self) -> Option<bool> {
+        self.record(|| Some(Expectation::Boolean));
         match self.value {
             None | Some(Value::Null) => None,
             Some(Value::Bool(value)) => Some(*value),
@@ -250,13 +293,16 @@ impl<'d> DocumentTable<'d> {
     /// Returns the place of `key`, even if the document lacks the key, and marks the key as known.
     pub fn node_of_key(&self, key: &'static str) -> DocumentNode<'d> {
         self.read.borrow_mut().insert(key);
-        self.place(key)
+        self.node.record(|| Some(Expectation::Table));
+        let node = self.place(key);
+        node.record(|| None);
+        node
     }
 
     fn place(&self, key: &'static str) -> DocumentNode<'d> {
         let path =
             if self.node.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.node.path) };
-        DocumentNode { value: self.map.and_then(|map| map.get(key)), path, notes: self.node.notes.clone() }
+        self.node.below(Step::Key(key), self.map.and_then(|map| map.get(key)), path)
     }
 
     /// Returns the place of `key`, as [`DocumentTable::node_of_key`] does. An absent value is a mistake.
@@ -281,11 +327,12 @@ impl<'d> DocumentTable<'d> {
 
     /// Returns every key with its place. Use this function for tables whose keys the user chooses.
     pub fn entries(&self) -> Vec<(&'d str, DocumentNode<'d>)> {
+        self.node.record(|| Some(Expectation::FreeTable));
         let Some(map) = self.map else { return Vec::new() };
         map.iter()
             .map(|(key, value)| {
                 let path = format!("{}.{key}", self.node.path);
-                (key.as_str(), DocumentNode { value: Some(value), path, notes: self.node.notes.clone() })
+                (key.as_str(), self.node.below(Step::Any, Some(value), path))
             })
             .collect()
     }

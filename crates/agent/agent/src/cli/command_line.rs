@@ -19,7 +19,7 @@ seawall-agent: answers the metadata requests of cloud SDKs for the pods of a Kub
 ";
 
 /// The commands, each with its help lines. [`import::usage`] adds the usage lines of `import`.
-const COMMANDS: [(&str, &str); 9] = [
+const COMMANDS: [(&str, &str); 10] = [
     (
         "",
         "  seawall-agent [--config FILE]         serve until SIGTERM (default file: /etc/seawall/agent.yaml)
@@ -49,6 +49,11 @@ const COMMANDS: [(&str, &str); 9] = [
     (
         "config-default",
         "  seawall-agent config-default          print the documented default configuration
+",
+    ),
+    (
+        "config-schema",
+        "  seawall-agent config-schema           print the JSON schema of the configuration, for editors and for checks before a deployment
 ",
     ),
     (
@@ -114,6 +119,7 @@ pub(crate) enum AgentCommand {
     Redirect(redirect::RedirectCommand),
     Uninstall(uninstall::UninstallCommand),
     PrintText(String),
+    PrintConfigSchema,
 }
 
 /// Parses a command line. On failure, returns the name of the command and the error.
@@ -141,7 +147,9 @@ fn of_word(word: &str, mut args: Parser, before: Flags) -> Result<AgentCommand, 
         "check" => (&["config=", "offline"], true),
         "probe" => (&["config=", "live"], true),
         "status" | "" => (&["config="], true),
-        "config-default" | "version" | "redirect" | "uninstall" | "import" | "help" => (&[], false),
+        "config-default" | "config-schema" | "version" | "redirect" | "uninstall" | "import" | "help" => {
+            (&[], false)
+        }
         _ => return Err(Error::Custom(format!("unknown command {word:?}").into())),
     };
     if before.has("config") && !takes_config {
@@ -174,6 +182,7 @@ fn of_word(word: &str, mut args: Parser, before: Flags) -> Result<AgentCommand, 
         }
         "status" => AgentCommand::Status(path),
         "config-default" => AgentCommand::PrintText(config::DEFAULT_CONFIG_YAML.into()),
+        "config-schema" => AgentCommand::PrintConfigSchema,
         _ => AgentCommand::PrintText(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()),
     })
 }

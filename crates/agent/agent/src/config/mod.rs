@@ -13,6 +13,7 @@ mod file;
 mod identity_tests;
 mod limits;
 mod reloadable;
+mod schema;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ pub(crate) use admin_address::AdminEndpoint;
 pub(crate) use dump::{effective_yaml, format_yaml};
 pub(crate) use file::{ConfigFileError, read_text};
 pub(crate) use limits::LimitsConfig;
+pub(crate) use schema::config_schema;
 pub(crate) use seawall_identity::config::IdentityConfig;
 pub(crate) use seawall_identity::downward_api::DownwardApi;
 

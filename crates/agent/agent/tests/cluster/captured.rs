@@ -298,13 +298,14 @@ fn an_agent_whose_redirect_is_removed_is_not_ready_and_ends_when_it_is_attached_
     });
     node.attach();
     assert_eq!(agent.wait_for_exit().code(), Some(1), "whoever started it starts it again");
-    assert!(
+    // What reads the log can be behind the agent's end.
+    wait_until_true("the reason to be told", || {
         !agent
             .log_lines_with_message(
-                "the redirect was attached again; the agent stops, so that Kubernetes restarts it"
+                "the redirect was attached again; the agent stops, so that Kubernetes restarts it",
             )
             .is_empty()
-    );
+    });
     let _next = node.agent(FIRST);
     wait_until_true("the next agent", || cart.fetch(TOKEN).starts_with("200 "));
     node.check(&mut cart, "169.254.169.254");

@@ -98,9 +98,9 @@ fn again_and_again(node: &Node) {
 fn a_wrong_first_installation_cuts_off_no_pod_and_says_why() {
     let node = Node::start(&["cart"]);
     let mut cart = node.run(&pod("cart", "cart", Class::Burstable));
-    let wrong = json!({"config": {"google": {"zones": "a key that does not exist"}}});
+    let wrong = json!({"config": {"google": {"zone": "no zone"}}});
     let (is_installed, said) = node.try_install(&wrong);
-    assert!(!is_installed && said.contains("unknown key \"zones\""), "{said}");
+    assert!(!is_installed && said.contains("google.zone: found \"no zone\""), "{said}");
     assert_eq!(node.api.call("GET", DAEMON_SET, None).unwrap().0, 404);
     // No program stands before the stand-in for the real metadata server.
     assert_eq!(fetch(&mut cart, TOKEN), format!("200 {SAYS}"));
@@ -119,7 +119,7 @@ fn a_wrong_first_installation_cuts_off_no_pod_and_says_why() {
         });
         ended.flatten().next().map(str::to_owned)
     });
-    assert!(reason.contains("zones"), "{reason}");
+    assert!(reason.contains("google.zone"), "{reason}");
     assert_eq!(fetch(&mut cart, TOKEN), format!("200 {SAYS}"));
 
     // The mended configuration needs no other cure.
