@@ -31,12 +31,13 @@ const LIFE: &str = "identity.life";
 const TOKENS: &str = "identity.tokens";
 const NAME: &str = "identity.name";
 const NODE: &str = "identity.node";
+const ENVIRONMENT: &str = "identity.environment";
 
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "identity",
     about: "which metadata servers respond (Google, AWS, Azure, container credentials), their identity and latency, the credentials' lifetime against the SDKs' refresh windows, \
-            IMDSv2 and its hop limit, whether metadata.google.internal resolves, whether the node's own credentials are reachable",
-    finding_ids: &[SERVERS, LATENCY, PRINCIPAL, LIFE, TOKENS, NAME, NODE],
+            variables that SDKs use before these servers, IMDSv2 and its hop limit, whether metadata.google.internal resolves, whether the node's own credentials are reachable",
+    finding_ids: &[SERVERS, ENVIRONMENT, LATENCY, PRINCIPAL, LIFE, TOKENS, NAME, NODE],
     examine,
 };
 
@@ -63,7 +64,8 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
         _ => None,
     });
     let told = servers.flat_map(|server| about(server, is_pod));
-    std::iter::once(first).chain(told).collect()
+    let environment = judge::judge_environment(|name| (site.environment)(name).is_some());
+    std::iter::once(first).chain(environment).chain(told).collect()
 }
 
 /// Returns the findings about one server.

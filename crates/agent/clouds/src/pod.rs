@@ -38,6 +38,8 @@ pub struct PodEntry {
     pub attested_addresses: AttestedAddresses,
     /// The variables with which the pod's containers find credentials without the agent, for `/debug/pods` alone.
     pub credential_variables: CredentialVariables,
+    /// True if the pod is on the node's network, for `/debug/pods` alone.
+    pub uses_host_network: bool,
     entitlements: ArcSwap<Entitlements>,
     /// Wakes the tasks that wait for new entitlements. A channel instead of this field would be larger than all other fields
     /// together.
@@ -60,6 +62,7 @@ impl PodEntry {
             pod,
             attested_addresses: basis,
             credential_variables: CredentialVariables::default(),
+            uses_host_network: false,
             entitlements: ArcSwap::from_pointee(entitlements),
             replaced: Notify::new(),
             connection_counter: Arc::default(),
@@ -68,10 +71,10 @@ impl PodEntry {
         }
     }
 
-    /// The same entry with these variables.
+    /// The same entry with these facts about the pod.
     #[must_use]
-    pub fn with_credential_variables(self, credential_variables: CredentialVariables) -> Self {
-        Self { credential_variables, ..self }
+    pub fn with_pod_facts(self, credential_variables: CredentialVariables, uses_host_network: bool) -> Self {
+        Self { credential_variables, uses_host_network, ..self }
     }
 
     /// Returns the pod's current entitlements with one atomic read.

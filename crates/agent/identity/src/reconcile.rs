@@ -106,7 +106,7 @@ impl PodReconciler {
         let mut decide = |before: &Entitlements| self.decide(record, before, swapper);
         let create = |entitlements| {
             let entry = PodEntry::new(record.pod.clone(), basis.clone(), entitlements);
-            Arc::new(entry.with_credential_variables(record.credential_variables))
+            Arc::new(entry.with_pod_facts(record.credential_variables, record.uses_host_network))
         };
         let Some(KnownPod { record: was, caller }) = before else {
             let caller = create(decide(&Entitlements::default()));

@@ -57,7 +57,7 @@ pub enum Error {
         inode: u64,
     },
     /// The kubelet's parent cgroup of pods does not exist.
-    #[error("cannot find the parent cgroup of pods below {tree} (tried {tried}); check the kubelet's --cgroup-root and --cgroups-per-qos; if pods have cgroup v1 groups only, use the mode nft", tree = .tree.display())]
+    #[error("cannot find the parent cgroup of pods below {tree} (tried {tried}); name the group with --kubepods-cgroup (the value redirect.kubepodsCgroup of the chart), or check the kubelet's --cgroup-root and --cgroups-per-qos; if pods have cgroup v1 groups only, use the mode nft", tree = .tree.display())]
     NoKubepods {
         /// The root of the tree.
         tree: PathBuf,

@@ -9,7 +9,7 @@ use super::observed_metadata_server::{
     RespondingServer, ServerPrincipal, describe_failure,
 };
 use super::refresh_windows::SdkRefreshWindow;
-use super::{LATENCY, LIFE, NAME, NODE, PRINCIPAL, SERVERS, TOKENS};
+use super::{ENVIRONMENT, LATENCY, LIFE, NAME, NODE, PRINCIPAL, SERVERS, TOKENS};
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 use crate::http_client::HttpUrl;
 
@@ -51,8 +51,8 @@ fn gravest(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
 type Complaint = (DoctorStatus, String, String);
 
 fn forbidden(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
-    let reason = "this machine forbids the requests (a local firewall rule, or a filter of system calls)";
-    let fix = "send the request from the program's own container: curl -sv -H 'Metadata-Flavor: Google' http://169.254.169.254/";
+    let reason = "this machine forbids the requests (an eBPF program such as the redirect of seawall-agent while no agent serves the node, a local firewall rule, or a filter of system calls)";
+    let fix = "if the cluster has seawall-agent, look at its pod on this node: kubectl -n seawall get pods -o wide; else send the request from the program's own container: curl -sv http://169.254.169.254/";
     let is_forbidden = outcomes.iter().any(CloudServerOutcome::is_connection_forbidden);
     is_forbidden.then(|| (DoctorStatus::Unknown, reason.to_owned(), fix.to_owned()))
 }
@@ -252,6 +252,23 @@ const SLOW: Duration = Duration::from_millis(250);
 
 /// The least number of responses for the status ok. Azure's server, which allows the fewest requests, gets this many.
 const ENOUGH: usize = 3;
+
+/// The variables that SDKs use before a metadata server. Sources: AWS SDKs and Tools reference, "Understand the credential provider chain";
+/// Google Cloud documentation, "How Application Default Credentials works".
+const VARIABLES: [(&str, &str); 3] = [
+    ("AWS", "AWS_ACCESS_KEY_ID"),
+    ("AWS", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+    ("Google", "GOOGLE_APPLICATION_CREDENTIALS"),
+];
+
+/// Names the variables with which SDKs find credentials before they ask a server. Returns `None` if none is set, because the finding would say
+/// nothing then.
+pub(super) fn judge_environment(is_set: impl Fn(&str) -> bool) -> Option<DoctorFinding> {
+    let set = VARIABLES.iter().filter(|(_, name)| is_set(name));
+    let told: Vec<_> =
+        set.map(|(cloud, name)| format!("{cloud}'s SDKs use {name} before they ask these servers")).collect();
+    (!told.is_empty()).then(|| DoctorFinding::ok(ENVIRONMENT, told.join("; ")))
+}
 
 /// Judges the latency and the success rate of a server.
 pub(super) fn judge_latency(server: &RespondingServer) -> DoctorFinding {

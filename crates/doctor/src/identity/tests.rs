@@ -932,3 +932,15 @@ fn the_windows_are_those_that_were_measured() {
     // A metadata server for workloads renews both with ten minutes left.
     assert!(largest(GOOGLE_WINDOWS) < Some(600) && largest(AZURE_WINDOWS) < Some(600));
 }
+
+/// On such a pod everything was ok, and its SDK never asked the server.
+#[test]
+fn variables_that_sdks_use_before_every_server_are_named() {
+    let servers = Servers::default();
+    let told = found(&servers, &[("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/token")]);
+    let told = told.iter().find(|finding| finding.id == ENVIRONMENT).unwrap();
+    assert_eq!(
+        (told.status, told.text.as_str()),
+        (DoctorStatus::Ok, "AWS's SDKs use AWS_WEB_IDENTITY_TOKEN_FILE before they ask these servers",)
+    );
+}

@@ -267,7 +267,7 @@ securityContext:
 {{- $config := include "seawall.config" . | fromYaml -}}
 {{- $aws := get $config "aws" | default dict -}}
 {{- $imds := get $aws "imds" | default dict -}}
-{{- $kept := dict "clouds" (list (empty (get $config "aws")) (empty (get $config "google"))) "tokenKeyFile" $imds.tokenKeyFile "roleSources" (get $aws "roleSources" | default list) -}}
+{{- $kept := dict "clouds" (list (empty (get $config "aws")) (empty (get $config "google"))) "tokenKeyFile" $imds.tokenKeyFile "roleSources" (get $aws "roleSources" | default list) "irsaAnnotationPrefix" $aws.irsaAnnotationPrefix -}}
 {{- range list "listen" "admin" "adminSocket" "identity" "threads" "seccomp" -}}
   {{- $_ := set $kept . (get $config .) -}}
 {{- end -}}

@@ -37,12 +37,19 @@ pub(crate) fn status(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Returns the namespaces that do not enforce Pod Security's baseline.
+/// The file in which Kubernetes tells a pod its namespace.
+const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// Returns the namespaces that do not enforce Pod Security's baseline, without the agent's own.
 fn without_baseline(path: &Path) -> anyhow::Result<BTreeSet<String>> {
     let config = AgentConfig::load(path)?;
+    let own = std::fs::read_to_string(OWN_NAMESPACE).unwrap_or_default();
     let access = config.identity.kube_access().context("identity.strategy uses no API server")?;
     let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
-    Ok(runtime.block_on(namespaces_without_baseline(access, Clock::system()))?)
+    let mut namespaces = runtime.block_on(namespaces_without_baseline(access, Clock::system()))?;
+    // The agent's own namespace cannot enforce the baseline, because agents are on the node's network.
+    namespaces.remove(own.trim());
+    Ok(namespaces)
 }
 
 /// Describes the namespaces of pods on the node's network. `counts` is the number of these pods by namespace.
@@ -95,12 +102,24 @@ fn describe(pod: &Value, out: &mut String) {
         name("service_account"),
         pod["open_connections"]
     );
+    if pod["keeps_real_server"] == true {
+        let _ = writeln!(
+            out,
+            "    on the node's network: it reaches the real metadata server, without the agent"
+        );
+        return;
+    }
     for (cloud, has) in pod.as_object().into_iter().flatten().filter(|(_, has)| has["status"].is_string()) {
         let held = has["principals"].as_array().map(Vec::as_slice).unwrap_or_default();
         let lives = held.iter().filter_map(|principal| principal["expires_in_seconds"].as_u64());
         let least =
             lives.min().map_or(String::new(), |least| format!(", the shortest with {} min left", least / 60));
         let status = has["status"].as_str().unwrap_or("-");
+        let failing: Vec<_> =
+            held.iter().filter_map(|principal| principal["last_failure"]["fault"].as_str()).collect();
+        let failed = failing
+            .first()
+            .map_or(String::new(), |fault| format!("; the last fetch of {} failed: {fault}", failing.len()));
         let variables = has["credential_variables"].as_array().map(Vec::as_slice).unwrap_or_default();
         let variables: Vec<_> = variables.iter().filter_map(Value::as_str).collect();
         let elsewhere = if variables.is_empty() {
@@ -108,7 +127,8 @@ fn describe(pod: &Value, out: &mut String) {
         } else {
             format!("; a container has {}, so its SDK does not ask the agent", variables.join(" and "))
         };
-        let _ = writeln!(out, "    {cloud}: {status}, {} credential(s){least}{elsewhere}", held.len());
+        let _ =
+            writeln!(out, "    {cloud}: {status}, {} credential(s){least}{failed}{elsewhere}", held.len());
     }
 }
 
@@ -122,15 +142,27 @@ mod tests {
     fn a_pod_is_a_line_and_so_is_each_cloud_that_it_asks() {
         let pod = json!({
             "namespace": "shop", "pod": "cart-0", "address": "10.4.0.7", "service_account": "cart", "open_connections": 2,
-            "google": { "status": "federated", "principals": [{ "expires_in_seconds": 3000 }, { "expires_in_seconds": 1860 }] },
+            "google": { "status": "federated", "principals": [{ "expires_in_seconds": 3000 }, { "expires_in_seconds": 1860, "last_failure": { "fault": "access_denied" } }] },
             "aws": { "status": "no_role", "principals": [], "credential_variables": ["AWS_WEB_IDENTITY_TOKEN_FILE"] },
         });
         let mut out = String::new();
         describe(&pod, &mut out);
         let expected = "shop/cart-0  10.4.0.7  as cart  2 connection(s)\n    aws: no_role, 0 credential(s); a container has \
                         AWS_WEB_IDENTITY_TOKEN_FILE, so its SDK does not ask the agent\n    \
-                        google: federated, 2 credential(s), the shortest with 31 min left\n";
+                        google: federated, 2 credential(s), the shortest with 31 min left; the last fetch of 1 \
+                        failed: access_denied\n";
         assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn a_pod_that_keeps_the_real_server_is_not_told_as_refused() {
+        let mut out = String::new();
+        let pod = json!({
+            "namespace": "kube-system", "pod": "aws-node-1", "address": null, "service_account": "aws-node", "open_connections": 0,
+            "keeps_real_server": true, "aws": { "status": "no_role", "principals": [] },
+        });
+        describe(&pod, &mut out);
+        assert!(out.contains("on the node's network") && !out.contains("no_role"), "{out}");
     }
 
     #[test]

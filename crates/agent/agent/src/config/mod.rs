@@ -174,8 +174,14 @@ const MOVED: [(&str, &str); 3] = [
     ("conceal", "conceal.upstream is now google.upstreamUrl"),
 ];
 
-/// Rejects each key that has moved, and names the new key. Returns true if the file has such a key.
+/// Rejects each key that has moved, and names the new key. Returns true if the file has such a key, or if the file is another one.
 fn refuse_old_keys(root: &DocumentTable<'_>) -> bool {
+    if root.reject_moved(
+        "config",
+        "these look like the values of the Helm chart. The agent's configuration is what is below this key",
+    ) {
+        return true;
+    }
     MOVED.iter().filter(|(key, now)| root.reject_moved(key, now)).count() > 0
 }
 

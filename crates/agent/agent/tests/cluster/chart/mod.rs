@@ -185,6 +185,7 @@ fn what_only_another_process_can_take_is_rolled_out_and_nothing_else_is() {
         "config.limits.connections=100",
         "config.identity.podTokenLifetime=3h",
         "config.google=null",
+        "config.aws.irsaAnnotationPrefix=seawall.example",
     ] {
         assert_ne!(template(change), before, "{change}");
     }
