@@ -117,9 +117,9 @@ fn role(listing: &Result<FetchResponse, FetchError>) -> Result<String, ServerPri
             let no_name = || ServerPrincipal::Unknown("its list does not begin with a role name".to_owned());
             if is_role_name(name) { Ok(name.to_owned()) } else { Err(no_name()) }
         }
-        404 => Err(ServerPrincipal::NoIdentity),
+        404 => Err(ServerPrincipal::NoIdentity(ServerPrincipal::reason_in(listing))),
         status @ 500.. => Err(ServerPrincipal::Failing(status)),
-        status => Err(ServerPrincipal::Unknown(format!("it responded {status} to the request for its role"))),
+        _ => Err(ServerPrincipal::refused(listing, "role")),
     }
 }
 

@@ -120,7 +120,7 @@ fn principal(answer: &FetchResponse, said: &AzureTokenResponse, lacks: MissingFi
             ServerPrincipal::named("managed identity with client id ", client, is_client_id)
         }
         (200, None, _) => ServerPrincipal::Named("an unnamed managed identity", String::new()),
-        (400, _, Some(error)) if error.contains("dentity not found") => ServerPrincipal::NoIdentity,
+        (400, _, Some(error)) if error.contains("dentity not found") => ServerPrincipal::NoIdentity(None),
         (status @ 500.., ..) => ServerPrincipal::Failing(status),
         (status, _, Some(error)) if is_safe_to_show(error) => ServerPrincipal::Refused(status, error.clone()),
         (status, ..) => ServerPrincipal::Unknown(format!("it responded {status} without an error text")),

@@ -91,9 +91,9 @@ fn ask_by_name(site: &CheckContext, pace: &RequestBudget) -> Result<(), FetchErr
 fn principal(answer: &FetchResponse) -> ServerPrincipal {
     match answer.status() {
         200 => ServerPrincipal::named("", &answer.text(), is_service_account_name),
-        404 => ServerPrincipal::NoIdentity,
+        404 => ServerPrincipal::NoIdentity(ServerPrincipal::reason_in(answer)),
         status @ 500.. => ServerPrincipal::Failing(status),
-        status => ServerPrincipal::Unknown(format!("it responded {status} to the request for its account")),
+        _ => ServerPrincipal::refused(answer, "account"),
     }
 }
 

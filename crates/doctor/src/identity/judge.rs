@@ -298,7 +298,7 @@ pub(super) fn judge_latency(server: &RespondingServer) -> DoctorFinding {
             "look at that server's CPU and at its own upstream requests",
         );
     }
-    if asked >= ENOUGH || matches!(server.principal, ServerPrincipal::NoIdentity) {
+    if asked >= ENOUGH || matches!(server.principal, ServerPrincipal::NoIdentity(_)) {
         return found;
     }
     let reason = match server.principal {
@@ -347,7 +347,7 @@ fn answers(server: &RespondingServer, answered: usize, count: usize, [median, wo
     let others = pluralize(count as f64, "other response");
     let all = if count == 1 { "its only response".to_owned() } else { format!("all its {count} responses") };
     match (asked, &server.principal) {
-        (0, ServerPrincipal::NoIdentity) => {
+        (0, ServerPrincipal::NoIdentity(_)) => {
             format!(
                 "{whose} has no credentials, so the check did not request any from it; the server sent {others} {within}"
             )
@@ -384,9 +384,12 @@ pub(super) fn judge_principal(server: &RespondingServer) -> DoctorFinding {
             DoctorFinding::ok(PRINCIPAL, format!("{whose} gave no credentials; its identity is {what}{name}"))
         }
         ServerPrincipal::Named(what, name) => DoctorFinding::ok(PRINCIPAL, format!("{whose} gives credentials of {what}{name}")),
-        ServerPrincipal::NoIdentity => DoctorFinding::ok(PRINCIPAL, format!("{whose} has no credentials for this pod or machine")).with_status(
+        ServerPrincipal::NoIdentity(words) => DoctorFinding::ok(PRINCIPAL, format!("{whose} has no credentials for this pod or machine")).with_status(
             DoctorStatus::Warning,
-            "the server responds but has no identity: each SDK tries it first, then fails or goes on to the next source in its chain",
+            format!(
+                "the server responds but has no identity{}: each SDK tries it first, then fails or goes on to the next source in its chain",
+                words.as_ref().map_or(String::new(), |words| format!(" ({words})"))
+            ),
             "give the pod an identity (Google: iam.gke.io/gcp-service-account; AWS: an association or a role; Azure: an identity of the machine), or block its access to the server",
         ),
         ServerPrincipal::Failing(status) => DoctorFinding::ok(PRINCIPAL, format!("{whose} does not say which identity programs on this machine get")).with_status(
@@ -410,7 +413,7 @@ fn unsaid(why: String) -> DoctorFinding {
 /// Judges the lifetime of the credentials against the refresh windows of the SDKs.
 pub(super) fn judge_lifetime(server: &RespondingServer) -> DoctorFinding {
     let whose = server.server.server_description;
-    if matches!(server.principal, ServerPrincipal::NoIdentity) {
+    if matches!(server.principal, ServerPrincipal::NoIdentity(_)) {
         return DoctorFinding::ok(LIFE, format!("{whose} has no credentials, so none expire"));
     }
     let life = match &server.lifetime {
@@ -584,7 +587,7 @@ pub(super) fn judge_node_access(server: &RespondingServer, is_pod: bool) -> Doct
     let whose = server.server.server_description;
     let name = match &server.principal {
         ServerPrincipal::Named(what, name) => [what, name.as_str()].concat(),
-        ServerPrincipal::NoIdentity => "none".to_owned(),
+        ServerPrincipal::NoIdentity(_) => "none".to_owned(),
         _ => "unknown".to_owned(),
     };
     if !is_pod {

@@ -93,9 +93,13 @@ impl CloudServerOutcome {
                 ServerPrincipal::Refused(_, said) => {
                     (said, "its response contains a credential, so it is not shown")
                 }
-                ServerPrincipal::NoIdentity | ServerPrincipal::Failing(_) | ServerPrincipal::Unknown(_) => {
+                ServerPrincipal::NoIdentity(words) => {
+                    if words.as_ref().is_some_and(|words| secrets.occur_in(words)) {
+                        server.principal = ServerPrincipal::NoIdentity(None);
+                    }
                     return self;
                 }
+                ServerPrincipal::Failing(_) | ServerPrincipal::Unknown(_) => return self,
             };
             if secrets.occur_in(said) {
                 server.principal = ServerPrincipal::Unknown(why.to_owned());
@@ -241,8 +245,8 @@ pub(super) fn no_lifetime_reason(tries: &[CredentialAttempt]) -> ProbeError {
 pub(super) enum ServerPrincipal {
     /// The kind of the identity, in this program's words, and its name from the server.
     Named(&'static str, String),
-    /// The server has no identity for this pod or machine.
-    NoIdentity,
+    /// The server has no identity for this pod or machine, and gives this reason, if any.
+    NoIdentity(Option<String>),
     /// The server responds to the request for the identity with this 5xx status.
     Failing(u16),
     /// The server refuses to say what the identity is, with this status and message.
@@ -263,6 +267,24 @@ impl ServerPrincipal {
                 "its response is not the name of an account or a role, so it is not shown".to_owned(),
             )
         }
+    }
+}
+
+impl ServerPrincipal {
+    /// Returns the reason in a response with an error status, or `None` if it is not safe to show.
+    pub(super) fn reason_in(answer: &FetchResponse) -> Option<String> {
+        let text = answer.text();
+        let line = text.trim();
+        (!line.is_empty() && is_safe_to_show(line)).then(|| line.to_owned())
+    }
+
+    /// Returns the principal for a response with an error status that is neither 404 nor 5xx. `wanted` is what the request was for.
+    pub(super) fn refused(answer: &FetchResponse, wanted: &str) -> Self {
+        let status = answer.status();
+        Self::reason_in(answer).map_or_else(
+            || Self::Unknown(format!("it responded {status} to the request for its {wanted}")),
+            |words| Self::Refused(status, words),
+        )
     }
 }
 

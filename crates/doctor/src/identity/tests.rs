@@ -10,6 +10,7 @@ use self::clouds::{
     Aws, CLIENT, EMAIL, LINK_LOCAL, NOW, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
     bodies_of_stubs, complaints, flavored, found, google, keys, lent, odd_documents,
 };
+use super::observed_metadata_server::ServerPrincipal;
 use super::refresh_windows::{
     AWS_CONTAINER_CREDENTIALS_WINDOWS, AWS_IMDS_WINDOWS, AZURE_WINDOWS, GOOGLE_WINDOWS,
 };
@@ -943,4 +944,18 @@ fn variables_that_sdks_use_before_every_server_are_named() {
         (told.status, told.text.as_str()),
         (DoctorStatus::Ok, "AWS's SDKs use AWS_WEB_IDENTITY_TOKEN_FILE before they ask these servers",)
     );
+}
+
+/// The reason was in the response, and the finding sent the reader to the server's log.
+#[test]
+fn a_refusals_reason_is_shown_and_a_credential_in_it_is_not() {
+    let said = |body: &'static str, code: u16| {
+        ServerPrincipal::reason_in(&FetchResponse::new(code, &[], body.as_bytes()))
+    };
+    assert_eq!(
+        said("seawall: No AWS role is configured.\n", 404).as_deref(),
+        Some("seawall: No AWS role is configured.")
+    );
+    assert_eq!(said("", 404), None);
+    assert_eq!(said("key wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEYab", 403), None, "a word as long as a key");
 }

@@ -277,6 +277,23 @@ securityContext:
 {{- toJson $kept -}}
 {{- end }}
 
+{{/* The audiences of the agent's tokens beside the clouds' own: those that the configuration names, and admission.extraAudiences. */}}
+{{- define "seawall.audiences" -}}
+{{- $google := .Values.config.google | default dict -}}
+{{- $aws := .Values.config.aws | default dict -}}
+{{- $all := list $google.tokenAudience $aws.irsaAudience (dig "credentials" "audience" "" $aws) -}}
+{{- if and (eq (toString $google.exchange) "identitybindingtoken") (not $google.tokenAudience) -}}
+  {{- $all = append $all ($google.workloadPool | default (printf "%v.svc.id.goog" $google.projectId)) -}}
+{{- end -}}
+{{- $all = concat (compact $all) .Values.admission.extraAudiences | uniq -}}
+{{- range $all -}}
+  {{- if not (regexMatch "^[^\\s'\"\\\\]+$" .) -}}
+    {{- fail (printf "admission: the audience %q is not valid; expected a text without spaces, quotes and backslashes" .) -}}
+  {{- end -}}
+{{- end -}}
+{{- toJson $all -}}
+{{- end }}
+
 {{/* Fails for values that cannot work, before Helm creates anything. Each message has the value, the reason and what was expected. */}}
 {{- define "seawall.refusals" -}}
 {{- $config := .Values.config -}}
@@ -307,7 +324,7 @@ securityContext:
   {{- fail (printf "port, secondPort, containersPort, secondContainersPort: found %s; expected four different ports" (toJson $ports)) -}}
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (hasPrefix "127." .Values.adminAddress) -}}
-  {{- fail (printf "metrics.serviceMonitor: Prometheus cannot reach the adminAddress %s; expected an address such as 0.0.0.0:8989 (it shows pods and accounts to every client that reaches it)" .Values.adminAddress) -}}
+  {{- fail (printf "metrics.serviceMonitor: Prometheus cannot reach the adminAddress %s; expected an address such as 0.0.0.0:8989 (warnings of /readyz can name accounts, so let only Prometheus reach it)" .Values.adminAddress) -}}
 {{- end -}}
 {{- if and .Values.networkPolicy.namespaces (not .Values.networkPolicy.cilium) (not .Values.networkPolicy.nodeCidrs) -}}
   {{- fail "networkPolicy.nodeCidrs: expected the networks of the nodes, such as [10.0.0.0/16]" -}}

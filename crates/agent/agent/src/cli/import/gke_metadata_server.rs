@@ -67,6 +67,9 @@ const CLUSTER_LOCATION: &str = "google.cluster.location";
 
 const FLAGS: &[ToolFlag] = &[
     ToolFlag::new_unsupported_boolean("logtostderr", "nothing to do: the agent logs to standard error"),
+    ToolFlag::new_taking_value("v", |_, draft| {
+        draft.add_remark("the key logLevel sets how much the agent logs");
+    }),
     ToolFlag::new_taking_value("token-exchange-endpoint", exchange),
     ToolFlag::new_taking_value("identity-namespace", pool),
     ToolFlag::new_taking_value("workload-pool", pool),
@@ -134,8 +137,9 @@ fn entries(list: &str) -> impl Iterator<Item = &str> {
 
 const MOVED: &str = "pods keep the annotation iam.gke.io/gcp-service-account on their ServiceAccounts, and IAM keeps its bindings";
 
-const NODE_POOLS: &str = "set the node pools to --workload-metadata=GCE_METADATA: GKE then creates their nodes anew, without its own server and \
-                          without the label iam.gke.io/gke-metadata-server-enabled. Remove this label from the nodeSelector of pods, and do not use it in the \
+const NODE_POOLS: &str = "make new node pools with --workload-metadata=GCE_METADATA, install the agent there and move the pods: these nodes have neither GKE's own \
+                          server nor the label iam.gke.io/gke-metadata-server-enabled. Do not change a pool in place: its new nodes give pods the node's \
+                          service account until an agent runs there. Remove this label from the nodeSelector of pods, and do not use it in the \
                           chart's nodeSelector";
 
 /// Sets the keys that follow from the pool and from the cluster's URL, and adds the remarks on the chart and on the node pools.
@@ -151,7 +155,7 @@ fn finish(draft: &mut ConfigBuilder) {
     }
     if let Some(pool) = pool {
         draft.add_remark(format!(
-            "the chart also needs `admission: {{ extraAudiences: [\"{}\"] }}`, because this exchange takes only tokens for the pool",
+            "without the chart, deploy/admission.yaml must allow the audience \"{}\", because this exchange takes only tokens for the pool",
             pool.escape_debug()
         ));
     }
@@ -162,8 +166,14 @@ fn finish(draft: &mut ConfigBuilder) {
 /// Sets the project and the cluster from the cluster's URL. `--attributes` has priority, because it is the text that pods read.
 fn set_cluster(url: &str, draft: &mut ConfigBuilder) {
     let mut names = url.split('/').skip_while(|name| *name != "projects");
-    let [Some("projects"), Some(project), Some("locations"), Some(location), Some("clusters"), Some(cluster)] =
-        std::array::from_fn(|_| names.next())
+    let [
+        Some("projects"),
+        Some(project),
+        Some("locations" | "zones"),
+        Some(location),
+        Some("clusters"),
+        Some(cluster),
+    ] = std::array::from_fn(|_| names.next())
     else {
         return;
     };

@@ -259,9 +259,10 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
             "--passthrough-ksa-list=a:b",
             "--passthrough-ksa-list: pods of these ServiceAccounts get the node's",
         ),
-        (GKE, "", "the chart also needs `admission: { extraAudiences: [\"reef.svc.id.goog\"] }`"),
+        (GKE, "", "deploy/admission.yaml must allow the audience \"reef.svc.id.goog\""),
         (GKE, "", "pods keep the annotation iam.gke.io/gcp-service-account"),
-        (GKE, "", "without the label iam.gke.io/gke-metadata-server-enabled"),
+        (GKE, "--v=2", "--v: the key logLevel sets"),
+        (GKE, "", "nor the label iam.gke.io/gke-metadata-server-enabled"),
         (
             GKE,
             "--workload-pool=other.svc.id.goog",
