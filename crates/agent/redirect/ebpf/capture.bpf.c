@@ -386,10 +386,15 @@ ALWAYS int take_place(const struct mine *noted)
 {
 	__u64 pod = charged(noted->caller.pod, noted->caller.netns);
 	__u32 *hint = hint_of(pod);
-	__u32 column = hint ? *hint : 0, changes;
+	__u32 column, changes;
 	struct waiter *place;
 	int is_taken;
 
+	// Every key has an entry. The pointer is tested once: without CAP_PERFMON, the verifier of older kernels (6.1) follows a second test
+	// of the same pointer into the branch that cannot be taken, and refuses the store there.
+	if (!hint)
+		return 0;
+	column = *hint;
 #pragma unroll
 	for (int tried = 0; tried < TRIES; tried++) {
 		column = next_column(column, tried);
@@ -411,8 +416,7 @@ ALWAYS int take_place(const struct mine *noted)
 		bpf_spin_unlock(&place->lock);
 		if (!is_taken)
 			continue;
-		if (hint)
-			*hint = column;
+		*hint = column;
 		return 1;
 	}
 	return 0;
