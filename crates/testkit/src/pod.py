@@ -134,6 +134,24 @@ def hold(address, port, *own):
     return "%s %d" % s.getsockname()[:2]
 
 
+def plant(address, port, own, own_port):
+    """Sends a SYN that its receiver ignores, because it does not expect the signature (RFC 2385), and closes the socket."""
+    s = stream(address)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    s.bind((own, int(own_port)))
+    peer = struct.pack("!HH4s120x", 0, int(port), socket.inet_aton(address))
+    peer = struct.pack("H", socket.AF_INET) + peer[2:]
+    s.setsockopt(socket.IPPROTO_TCP, 14, peer + struct.pack("BBHi80s", 0, 0, 4, 0, b"none"))
+    s.setblocking(False)
+    try:
+        s.connect((address, int(port)))
+    except BlockingIOError:
+        pass
+    s.close()
+    return "sent"
+
+
 def again(address, port):
     """Connects to the metadata address, disconnects (AF_UNSPEC), and connects elsewhere with the same socket."""
     s = stream("169.254.169.254")

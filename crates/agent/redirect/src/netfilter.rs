@@ -27,12 +27,15 @@ use crate::error::Error;
 const TABLE: &[u8] = b"seawall\0";
 
 /// The chains, with type, hook and priority: the drop rules for packets that arrive, the same for packets that a translation has led to a
-/// metadata address, and the agents' ports for packets that arrive and for packets that the node sends.
-const CHAINS: [(&[u8], &[u8], u32, i32); 4] = [
+/// metadata address, the agents' ports for packets that arrive and for packets that the node sends, and the two that keep connection tracking
+/// from leading packets from these ports to somebody else ([`AgentPorts`]).
+const CHAINS: [(&[u8], &[u8], u32, i32); 6] = [
     (DROP_RULES, FILTER, PREROUTING, PRIORITY_RAW),
     (DROP_FORWARDED, FILTER, FORWARD, PRIORITY_FILTER),
     (AGENT_PORTS, NAT, PREROUTING, BEFORE_OTHER_TRANSLATIONS),
     (AGENT_PORTS_OUTPUT, NAT, OUTPUT, BEFORE_OTHER_TRANSLATIONS),
+    (TRANSLATED_TO_PORTS, FILTER, PREROUTING, AFTER_CONNECTION_TRACKING),
+    (TRANSLATED_FROM_PORTS, FILTER, POSTROUTING, AFTER_OTHER_TRANSLATIONS),
 ];
 const FILTER: &[u8] = b"filter\0";
 const NAT: &[u8] = b"nat\0";
@@ -40,6 +43,8 @@ const DROP_RULES: &[u8] = b"drop_rules\0";
 const DROP_FORWARDED: &[u8] = b"drop_forwarded\0";
 const AGENT_PORTS: &[u8] = b"agent_ports\0";
 const AGENT_PORTS_OUTPUT: &[u8] = b"agent_ports_output\0";
+const TRANSLATED_TO_PORTS: &[u8] = b"translated_to_agent_ports\0";
+const TRANSLATED_FROM_PORTS: &[u8] = b"translated_from_agent_ports\0";
 
 /// The time limit for an answer of the kernel, which otherwise answers within the system call that sends the request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -75,16 +80,20 @@ const INET: u8 = 1;
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
-/// The hooks `NF_INET_PRE_ROUTING`, `NF_INET_FORWARD` and `NF_INET_LOCAL_OUT`.
+/// The hooks `NF_INET_PRE_ROUTING`, `NF_INET_FORWARD`, `NF_INET_LOCAL_OUT` and `NF_INET_POST_ROUTING`.
 const PREROUTING: u32 = 0;
 const FORWARD: u32 = 2;
 const OUTPUT: u32 = 3;
+const POSTROUTING: u32 = 4;
 
-/// The priorities `NF_IP_PRI_RAW` (before connection tracking and every address translation) and `NF_IP_PRI_FILTER`, and one before
-/// `NF_IP_PRI_NAT_DST` (-100), at which kube-proxy and others translate.
+/// The priorities `NF_IP_PRI_RAW` (before connection tracking and every address translation) and `NF_IP_PRI_FILTER`; one before
+/// `NF_IP_PRI_NAT_DST` (-100), at which kube-proxy and others translate; `NF_IP_PRI_MANGLE`, which is between connection tracking (-200) and
+/// translation; and one after `NF_IP_PRI_NAT_SRC` (100).
 const PRIORITY_RAW: i32 = -300;
 const PRIORITY_FILTER: i32 = 0;
 const BEFORE_OTHER_TRANSLATIONS: i32 = -110;
+const AFTER_CONNECTION_TRACKING: i32 = -150;
+const AFTER_OTHER_TRANSLATIONS: i32 = 110;
 
 const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
@@ -95,7 +104,15 @@ const UDP: u8 = 17;
 ///
 /// Whoever can create a Service with the node's address in `externalIPs`, or a pod with a `hostPort`, could otherwise lead other pods'
 /// requests, with their tokens, from the agent's port to a pod of his own. A connection is translated once, so the first rule decides.
-/// Exempting the ports from connection tracking instead would break connections that the node masquerades from such a port.
+/// Exempting the ports from connection tracking instead would break pods that accept only answers to tracked connections (network policies).
+///
+/// Connection tracking can also take a pod's connection to the agent for the answer to another one. If a pod connects from the agent's port
+/// through a Service whose endpoint is a port of a victim, and the node replaces the source by its own address, the kernel expects answers from
+/// the victim's port to the agent's address and port, and leads them to that pod. So two more rules for each port:
+///
+/// - No new connection gets the node's address and this port as its source by a translation. The kernel has not confirmed the connection yet,
+///   so nothing of it stays. A masqueraded connection that tries again gets another port.
+/// - A packet to this port that belongs to a translated connection is dropped. Such connections are from before the rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentPorts {
     /// The node's addresses at which agents listen.
@@ -207,7 +224,22 @@ fn rules(ports: &AgentPorts) -> Vec<(&'static [u8], Vec<u8>)> {
     let dropping = |chain| drop_rules().into_iter().map(move |rule| (chain, rule));
     let keeping = |chain| agent_port_rules(ports).into_iter().map(move |rule| (chain, rule));
     let all = dropping(DROP_RULES).chain(dropping(DROP_FORWARDED));
-    all.chain(keeping(AGENT_PORTS)).chain(keeping(AGENT_PORTS_OUTPUT)).collect()
+    let all = all.chain(keeping(AGENT_PORTS)).chain(keeping(AGENT_PORTS_OUTPUT));
+    let to_port = |(address, port)| {
+        let matched = [to(address), to_port(TCP, port), has_connection(STATUS, TRANSLATED)].concat();
+        (TRANSLATED_TO_PORTS, [matched, expression("counter", &[]), verdict(DROP)].concat())
+    };
+    let from_port = |(address, port)| {
+        let matched = [from(address), from_port(TCP, port), has_connection(STATE, NEW)].concat();
+        let matched = [matched, has_connection(STATUS, SOURCE_TRANSLATED)].concat();
+        (TRANSLATED_FROM_PORTS, [matched, expression("counter", &[]), verdict(DROP)].concat())
+    };
+    all.chain(ends(ports).map(to_port)).chain(ends(ports).map(from_port)).collect()
+}
+
+/// Returns each port of each address.
+fn ends(ports: &AgentPorts) -> impl Iterator<Item = (IpAddr, u16)> {
+    ports.addresses.iter().flat_map(|address| ports.ports.iter().map(|port| (*address, *port)))
 }
 
 /// Returns the drop rules: per address, DNS by TCP and by UDP is accepted and everything else is dropped.
@@ -233,8 +265,9 @@ fn own_packets() -> Vec<u8> {
 
 /// Returns the rules that translate each port of each address to itself.
 fn agent_port_rules(ports: &AgentPorts) -> Vec<Vec<u8>> {
-    let ends = ports.addresses.iter().flat_map(|address| ports.ports.iter().map(|port| (*address, *port)));
-    ends.map(|(address, port)| [to(address), to_port(TCP, port), translate_to(address)].concat()).collect()
+    ends(ports)
+        .map(|(address, port)| [to(address), to_port(TCP, port), translate_to(address)].concat())
+        .collect()
 }
 
 /// Translates the destination of a new connection to this address, and leaves the port.
@@ -254,9 +287,19 @@ fn translate_to(address: IpAddr) -> Vec<u8> {
 
 /// Matches packets to an address, by the bytes of the destination address in the network header (RFC 791, RFC 8200).
 fn to(address: IpAddr) -> Vec<u8> {
+    address_at([16, 24], address)
+}
+
+/// Matches packets from an address.
+fn from(address: IpAddr) -> Vec<u8> {
+    address_at([12, 8], address)
+}
+
+/// Matches packets with these bytes at an offset of the network header. `offsets` has the offsets of IPv4 and of IPv6.
+fn address_at(offsets: [u32; 2], address: IpAddr) -> Vec<u8> {
     let (family, at, bytes) = match address {
-        IpAddr::V4(v4) => (IPV4, 16, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (IPV6, 24, v6.octets().to_vec()),
+        IpAddr::V4(v4) => (IPV4, offsets[0], v4.octets().to_vec()),
+        IpAddr::V6(v6) => (IPV6, offsets[1], v6.octets().to_vec()),
     };
     const NETWORK_HEADER: u32 = 1;
     // Without the family, the bytes of a packet of the other family could match.
@@ -266,10 +309,45 @@ fn to(address: IpAddr) -> Vec<u8> {
 
 /// Matches packets of a transport protocol to a port (RFC 768, RFC 9293).
 fn to_port(protocol: u8, port: u16) -> Vec<u8> {
+    port_at(2, protocol, port)
+}
+
+/// Matches packets of a transport protocol from a port.
+fn from_port(protocol: u8, port: u16) -> Vec<u8> {
+    port_at(0, protocol, port)
+}
+
+fn port_at(offset: u32, protocol: u8, port: u16) -> Vec<u8> {
     const TRANSPORT_HEADER: u32 = 2;
     const META_L4PROTO: u32 = 16;
     let port = port.to_be_bytes();
-    [meta(META_L4PROTO), equals(&[protocol]), payload(TRANSPORT_HEADER, 2, 2), equals(&port)].concat()
+    [meta(META_L4PROTO), equals(&[protocol]), payload(TRANSPORT_HEADER, offset, 2), equals(&port)].concat()
+}
+
+// `linux/netfilter/nf_tables.h` (`enum nft_ct_keys`) and `linux/netfilter/nf_conntrack_common.h`: keys of a connection, and their bits.
+const STATE: u32 = 0;
+const STATUS: u32 = 2;
+/// The bit of a new connection (`NF_CT_STATE_BIT(IP_CT_NEW)`).
+const NEW: u32 = 1 << 3;
+/// The bit of a connection whose source was translated (`IPS_SRC_NAT`).
+const SOURCE_TRANSLATED: u32 = 1 << 4;
+/// The bits of a connection of which an end was translated to another one (`IPS_NAT_MASK`).
+const TRANSLATED: u32 = SOURCE_TRANSLATED | 1 << 5;
+
+/// Matches packets whose connection has one of these bits. Connection tracking must have run before.
+fn has_connection(key: u32, bits: u32) -> Vec<u8> {
+    const NOT_EQUAL: [u8; 4] = 1_u32.to_be_bytes();
+    let value = |bits: u32| attribute(1, &bits.to_ne_bytes());
+    let read = expression("ct", &[attribute(1, &REGISTER), attribute(2, &key.to_be_bytes())].concat());
+    let masked = [
+        attribute(1, &REGISTER),
+        attribute(2, &REGISTER),
+        attribute(3, &4_u32.to_be_bytes()),
+        attribute(4 | NESTED, &value(bits)),
+        attribute(5 | NESTED, &value(0)),
+    ];
+    let compared = [attribute(1, &REGISTER), attribute(2, &NOT_EQUAL), attribute(3 | NESTED, &value(0))];
+    [read, expression("bitwise", &masked.concat()), expression("cmp", &compared.concat())].concat()
 }
 
 /// The register that each expression writes or reads (`NFT_REG_1`), and the register of the verdict.

@@ -202,6 +202,44 @@ fn what_nft_says_of_bad_rules_is_told() {
     assert!(refused.contains("nonsense"), "{refused}");
 }
 
+/// Connection tracking took a victim's connection to the agent for an answer to a pod's connection from the agent's port, and led it there.
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn no_connection_from_the_agents_port_leads_a_victims_requests_to_a_pod() {
+    let lab = Arc::new(Lab::attached());
+    let agent = Agent::start(&lab);
+    let (mut victim, mut attacker) = (lab.pod(ONE), lab.pod(TWO));
+    let port = agent.port.get();
+    // A Service whose endpoints are the victim's ports, on a node that replaces the sources of such connections by its own address.
+    load(&format!(
+        "table ip kube-proxy {{\n\
+         chain prerouting {{ type nat hook prerouting priority -100; ip daddr {NODE} tcp dport 40000-40009 meta mark set 1 dnat to 10.44.0.11; }}\n\
+         chain postrouting {{ type nat hook postrouting priority 100; meta mark 1 snat to {NODE}; }}\n}}\n"
+    ));
+    assert_eq!(attacker.ask(&format!("squat 10.44.0.12 {port}")), "listening");
+    let mut plant = |at: u16| attacker.ask(&format!("plant {NODE} {at} 10.44.0.12 {port}"));
+    let mut connect = |from: u16| victim.ask(&format!("hold 169.254.169.254 80 10.44.0.11 {from}"));
+    let led_astray = || {
+        let sockets = within("pod2", || std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap());
+        sockets.lines().filter(|line| line.split_whitespace().nth(3) == Some("01")).count()
+    };
+    // Without the rules the victim's connection ends at the attacker.
+    assert_eq!(plant(40000), "sent");
+    assert_eq!(connect(40000), "10.44.0.11 40000");
+    until(|| led_astray() == 1);
+    assert_eq!(plant(40001), "sent");
+
+    let ports = AgentPorts { addresses: vec![address(NODE), address(NODE6)], ports: vec![port] };
+    assert_eq!(within("node", || netfilter::load_drop_rules(&ports)).unwrap(), ports);
+    assert!(within("node", || netfilter::has_drop_rules(&ports)).unwrap());
+    assert_eq!(plant(40002), "sent");
+    assert_eq!(connect(40002), "10.44.0.11 40002");
+    assert_eq!(victim.ask("last"), "agent:one");
+    // What was planted before the rules leads nowhere.
+    assert_eq!(victim.ask("hold 169.254.169.254 80 10.44.0.11 40001"), "TimeoutError('timed out')");
+    assert_eq!(led_astray(), 1);
+}
+
 /// A Service with the node's address in `externalIPs`, or a `hostPort`, translated the agent's port to a tenant's pod.
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
