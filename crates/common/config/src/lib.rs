@@ -17,7 +17,7 @@ use std::rc::Rc;
 use serde_json::{Map, Value};
 use serde_saphyr::UserMessageFormatter;
 
-use crate::schema::{Expectation, ReadPlaces, Step};
+use crate::schema::{ExpectedValue, ReadPlaces, Step};
 
 /// One mistake in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl<'d> DocumentNode<'d> {
         Self { value, path, place, notes: self.notes.clone() }
     }
 
-    fn record(&self, expected: impl FnOnce() -> Option<Expectation>) {
+    fn record(&self, expected: impl FnOnce() -> Option<ExpectedValue>) {
         if let Some(places) = &self.notes.places {
             places.borrow_mut().note(&self.place, expected());
         }
@@ -217,7 +217,7 @@ impl<'d> DocumentNode<'d> {
 
     /// Returns the elements of the list at this place, or no elements if there is no value. Any other value is a mistake.
     pub fn list(&self) -> Vec<DocumentNode<'d>> {
-        self.record(|| Some(Expectation::List));
+        self.record(|| Some(ExpectedValue::List));
         match self.value {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(items)) => items
@@ -235,7 +235,7 @@ impl<'d> DocumentNode<'d> {
     /// Returns the converted text at this place, or `None` if there is no value. If `convert` returns `None`, the function
     /// records a mistake and returns `None`.
     pub fn text<T>(&self, expected: &str, convert: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-        self.record(|| Some(Expectation::Text(expected.to_owned())));
+        self.record(|| Some(ExpectedValue::Text(expected.to_owned())));
         let converted = match self.value {
             None | Some(Value::Null) => return None,
             Some(Value::String(text)) => convert(text),
@@ -252,7 +252,7 @@ impl<'d> DocumentNode<'d> {
     /// Returns the whole number at this place, or `None` if there is no value.
     /// A number outside `range`, or any other value, is a mistake and gives `None`.
     pub fn number(&self, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
-        self.record(|| Some(Expectation::Number(*range.start(), *range.end())));
+        self.record(|| Some(ExpectedValue::Number(*range.start(), *range.end())));
         match self.value {
             None | Some(Value::Null) => None,
             Some(value) => {
@@ -267,7 +267,7 @@ impl<'d> DocumentNode<'d> {
 
     /// Returns the boolean at this place, or `None` if there is no value. Any other value is a mistake and gives `None`.
     pub fn boolean(&self) -> Option<bool> {
-        self.record(|| Some(Expectation::Boolean));
+        self.record(|| Some(ExpectedValue::Boolean));
         match self.value {
             None | Some(Value::Null) => None,
             Some(Value::Bool(value)) => Some(*value),
@@ -293,7 +293,7 @@ impl<'d> DocumentTable<'d> {
     /// Returns the place of `key`, even if the document lacks the key, and marks the key as known.
     pub fn node_of_key(&self, key: &'static str) -> DocumentNode<'d> {
         self.read.borrow_mut().insert(key);
-        self.node.record(|| Some(Expectation::Table));
+        self.node.record(|| Some(ExpectedValue::Table));
         let node = self.place(key);
         node.record(|| None);
         node
@@ -327,7 +327,7 @@ impl<'d> DocumentTable<'d> {
 
     /// Returns every key with its place. Use this function for tables whose keys the user chooses.
     pub fn entries(&self) -> Vec<(&'d str, DocumentNode<'d>)> {
-        self.node.record(|| Some(Expectation::FreeTable));
+        self.node.record(|| Some(ExpectedValue::FreeTable));
         let Some(map) = self.map else { return Vec::new() };
         map.iter()
             .map(|(key, value)| {

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-/// What the program expects at a place.
+/// Describes what the program expects at a place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Expectation {
+pub(crate) enum ExpectedValue {
     /// A table with keys that the program chose.
     Table,
     /// A table with keys that the user chooses.
@@ -22,9 +22,9 @@ pub(crate) enum Expectation {
     Boolean,
 }
 
-/// All places that a program has read, by the path from the root, with what it expected there.
+/// Holds the places that a program has read, by the path from the root, with what it expected there.
 #[derive(Debug, Default)]
-pub struct ReadPlaces(pub(crate) BTreeMap<Vec<Step>, BTreeSet<Expectation>>);
+pub struct ReadPlaces(pub(crate) BTreeMap<Vec<Step>, BTreeSet<ExpectedValue>>);
 
 /// A step from a place to one below it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +35,7 @@ pub(crate) enum Step {
 }
 
 impl ReadPlaces {
-    pub(crate) fn note(&mut self, place: &[Step], expected: Option<Expectation>) {
+    pub(crate) fn note(&mut self, place: &[Step], expected: Option<ExpectedValue>) {
         self.0.entry(place.to_vec()).or_default().extend(expected);
     }
 
@@ -56,35 +56,35 @@ impl ReadPlaces {
         let (mut types, mut schema, mut texts) = (BTreeSet::new(), Map::new(), Vec::new());
         for one in &expected {
             match one {
-                Expectation::Table => {
+                ExpectedValue::Table => {
                     types.insert("object");
                     schema.insert("properties".into(), self.properties(place));
                     schema.insert("additionalProperties".into(), false.into());
                 }
                 // A table that the program also reads by keys has no others.
-                Expectation::FreeTable if expected.contains(&Expectation::Table) => {}
-                Expectation::FreeTable => {
+                ExpectedValue::FreeTable if expected.contains(&ExpectedValue::Table) => {}
+                ExpectedValue::FreeTable => {
                     types.insert("object");
                     let value = self.any(place);
                     schema.insert("additionalProperties".into(), value);
                 }
-                Expectation::List => {
+                ExpectedValue::List => {
                     types.insert("array");
                     let items = self.any(place);
                     schema.insert("items".into(), items);
                 }
-                Expectation::Text(text) => {
+                ExpectedValue::Text(text) => {
                     types.extend(["string", "number"]);
                     texts.push(text.as_str());
                 }
-                Expectation::Number(least, most) => {
+                ExpectedValue::Number(least, most) => {
                     types.insert("integer");
                     schema.insert("minimum".into(), json!(least));
                     if *most < u64::MAX {
                         schema.insert("maximum".into(), json!(most));
                     }
                 }
-                Expectation::Boolean => {
+                ExpectedValue::Boolean => {
                     types.insert("boolean");
                 }
             }
@@ -129,10 +129,10 @@ impl ReadPlaces {
             element.push(Step::Any);
             self.0.contains_key(&element)
         };
-        let needs_sample = |expected: &BTreeSet<Expectation>| {
+        let needs_sample = |expected: &BTreeSet<ExpectedValue>| {
             let is_free =
-                expected.contains(&Expectation::FreeTable) && !expected.contains(&Expectation::Table);
-            is_free || expected.contains(&Expectation::List)
+                expected.contains(&ExpectedValue::FreeTable) && !expected.contains(&ExpectedValue::Table);
+            is_free || expected.contains(&ExpectedValue::List)
         };
         let missing =
             self.0.iter().filter(|(place, expected)| needs_sample(expected) && !has_elements(place));
