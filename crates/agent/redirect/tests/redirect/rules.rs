@@ -202,6 +202,9 @@ fn what_nft_says_of_bad_rules_is_told() {
     assert!(refused.contains("nonsense"), "{refused}");
 }
 
+/// The answer of a pod whose connect got no answer.
+const TIMED_OUT: &str = "TimeoutError('timed out')";
+
 /// Connection tracking took a victim's connection to the agent for an answer to a pod's connection from the agent's port, and led it there.
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
@@ -223,10 +226,12 @@ fn no_connection_from_the_agents_port_leads_a_victims_requests_to_a_pod() {
         let sockets = within("pod2", || std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap());
         sockets.lines().filter(|line| line.split_whitespace().nth(3) == Some("01")).count()
     };
-    // Without the rules the victim's connection ends at the attacker.
+    // Without the rules the victim's connection ends at the attacker, or nowhere on some kernels (6.1).
     assert_eq!(plant(40000), "sent");
-    assert_eq!(connect(40000), "10.44.0.11 40000");
-    until(|| led_astray() == 1);
+    let without_rules = connect(40000);
+    let led_at_first = usize::from(without_rules == "10.44.0.11 40000");
+    assert!(led_at_first == 1 || without_rules == TIMED_OUT, "{without_rules}");
+    until(|| led_astray() == led_at_first);
     assert_eq!(plant(40001), "sent");
 
     let ports = AgentPorts { addresses: vec![address(NODE), address(NODE6)], ports: vec![port] };
@@ -236,8 +241,8 @@ fn no_connection_from_the_agents_port_leads_a_victims_requests_to_a_pod() {
     assert_eq!(connect(40002), "10.44.0.11 40002");
     assert_eq!(victim.ask("last"), "agent:one");
     // What was planted before the rules leads nowhere.
-    assert_eq!(victim.ask("hold 169.254.169.254 80 10.44.0.11 40001"), "TimeoutError('timed out')");
-    assert_eq!(led_astray(), 1);
+    assert_eq!(victim.ask("hold 169.254.169.254 80 10.44.0.11 40001"), TIMED_OUT);
+    assert_eq!(led_astray(), led_at_first);
 }
 
 /// A Service with the node's address in `externalIPs`, or a `hostPort`, translated the agent's port to a tenant's pod.
