@@ -86,7 +86,7 @@ Signals: after SIGTERM or SIGINT, the agent answers open requests and then ends;
 read the configuration again at once. The agent ignores SIGUSR1, SIGUSR2 and SIGQUIT.
 Exit codes: 0 stopped by a signal; 1 a bad configuration, a port in use, or another failure; 2 bad usage.
 Example:
-  seawall-agent config-default > agent.yaml && seawall-agent check --config agent.yaml
+  seawall-agent config-default > agent.yaml && seawall-agent check --offline --config agent.yaml
 ";
 
 /// Returns the help of one command. If no command has this name, returns the help of all commands.
