@@ -2,6 +2,7 @@
 //! pod has the node's identity. Only the command `status` uses this module; a serving agent never does.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use seawall_core::Clock;
 use seawall_kube::request::{ObjectRepresentation, build_list_by_labels};
@@ -15,7 +16,12 @@ use crate::object::{ListPage, PartialObject};
 const WITHOUT_BASELINE: &str = "pod-security.kubernetes.io/enforce notin (baseline,restricted)";
 
 /// The maximum number of namespaces in a page of the list.
-const PAGE: u32 = 500;
+///
+/// The command runs within the memory limit of the agent's container, and a namespace can have 256 KiB of annotations.
+const PAGE: u32 = 50;
+
+/// The time limit for a page. Who asks for the status waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The reason why the namespaces are unknown.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +44,7 @@ pub async fn namespaces_without_baseline(
     access: ClientConfigSource,
     clock: Clock,
 ) -> Result<BTreeSet<String>, NamespaceListError> {
-    let timeouts = KubeTimeouts::default();
+    let timeouts = KubeTimeouts { list_page: PATIENCE, ..KubeTimeouts::default() };
     let client = KubeConnector::read(access, crate::provider())?.new_client(&timeouts, clock.clone())?;
     Ok(list(&TimedKubeClient { client, clock, timeouts }).await?)
 }
@@ -77,7 +83,7 @@ mod tests {
         let first = asked.recv().await.unwrap();
         assert_eq!(
             first.method_and_uri,
-            "GET /api/v1/namespaces?labelSelector=pod-security.kubernetes.io%2Fenforce+notin+%28baseline%2Crestricted%29&limit=500"
+            "GET /api/v1/namespaces?labelSelector=pod-security.kubernetes.io%2Fenforce+notin+%28baseline%2Crestricted%29&limit=50"
         );
         first.answer(200, &page("kube-system", "more"));
         let second = asked.recv().await.unwrap();

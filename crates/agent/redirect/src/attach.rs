@@ -55,11 +55,12 @@ pub fn attach(
     let _turn = pins.lock(LOCK_TIMEOUT)?;
     pins.create_directory()?;
     pins.check_maps()?;
+    let is_first = pins.link_count()? == 0;
     let wanted =
         Hook::ALL.map(|hook| LinkPin { hook, version: programs_version(), cgroup_id: site.kubepods_id() });
     let missing: Vec<_> = wanted.iter().filter(|pin| !is_there(pins, pin)).collect();
     attach_missing(pins, site, host_network_pods, &missing)
-        .and_then(|()| if pins.older_layouts()?.is_empty() { Ok(()) } else { pins.inherit_time() })
+        .and_then(|()| if is_first { pins.restart_time() } else { pins.inherit_time() })
         .or_else(|error| pins.remove_unused_maps().and(Err(error)))?;
     let replaced = remove_others(pins, &wanted)?;
     Ok(match (missing.is_empty(), replaced) {
@@ -101,6 +102,10 @@ fn attach_missing(
         return Ok(());
     }
     ask_around(&mut programs, site)?;
+    // All programs are loaded before the first one refuses a connection, so a kernel that lacks a feature cuts off no pod.
+    for pin in missing {
+        LoadedProgram::of(&mut programs, pin.hook, pin.hook.program_name())?;
+    }
     let group = site.open_kubepods()?;
     let mut made = Vec::new();
     for pin in missing {

@@ -11,7 +11,9 @@ use crate::attach_points::Hook;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel lacks a feature that the programs need.
-    #[error("the kernel is {have}, and the redirect needs 5.7 or later; use the mode nft")]
+    #[error(
+        "the kernel is {have}, and the redirect needs 5.11, or an older one with its features; use the mode nft"
+    )]
     KernelTooOld {
         /// The kernel's version.
         have: String,

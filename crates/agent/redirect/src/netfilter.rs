@@ -28,7 +28,7 @@ const TABLE: &[u8] = b"seawall\0";
 
 /// The chains, with type, hook and priority: the drop rules for packets that arrive, the same for packets that a translation has led to a
 /// metadata address, the agents' ports for packets that arrive and for packets that the node sends, and the two that keep connection tracking
-/// from leading packets from these ports to somebody else ([`AgentPorts`]).
+/// from leading packets to these ports to somebody else ([`AgentPorts`]).
 const CHAINS: [(&[u8], &[u8], u32, i32); 6] = [
     (DROP_RULES, FILTER, PREROUTING, PRIORITY_RAW),
     (DROP_FORWARDED, FILTER, FORWARD, PRIORITY_FILTER),
@@ -110,9 +110,11 @@ const UDP: u8 = 17;
 /// through a Service whose endpoint is a port of a victim, and the node replaces the source by its own address, the kernel expects answers from
 /// the victim's port to the agent's address and port, and leads them to that pod. So two more rules for each port:
 ///
-/// - No new connection gets the node's address and this port as its source by a translation. The kernel has not confirmed the connection yet,
-///   so nothing of it stays. A masqueraded connection that tries again gets another port.
+/// - No connection gets the node's address and this port as its source by a translation. The kernel has not confirmed the connection yet, so
+///   nothing of it stays. A connection that is masqueraded to a random port gets another one when it tries again. One that keeps its client's
+///   port cannot be opened, so no client should use the agents' ports as its own.
 /// - A packet to this port that belongs to a translated connection is dropped. Such connections are from before the rules.
+/// - A packet that arrives with the agent's address and port as its source, and opens a connection, is forged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentPorts {
     /// The node's addresses at which agents listen.
@@ -225,16 +227,18 @@ fn rules(ports: &AgentPorts) -> Vec<(&'static [u8], Vec<u8>)> {
     let keeping = |chain| agent_port_rules(ports).into_iter().map(move |rule| (chain, rule));
     let all = dropping(DROP_RULES).chain(dropping(DROP_FORWARDED));
     let all = all.chain(keeping(AGENT_PORTS)).chain(keeping(AGENT_PORTS_OUTPUT));
-    let to_port = |(address, port)| {
-        let matched = [to(address), to_port(TCP, port), has_connection(STATUS, TRANSLATED)].concat();
-        (TRANSLATED_TO_PORTS, [matched, expression("counter", &[]), verdict(DROP)].concat())
-    };
-    let from_port = |(address, port)| {
-        let matched = [from(address), from_port(TCP, port), has_connection(STATE, NEW)].concat();
-        let matched = [matched, has_connection(STATUS, SOURCE_TRANSLATED)].concat();
-        (TRANSLATED_FROM_PORTS, [matched, expression("counter", &[]), verdict(DROP)].concat())
-    };
-    all.chain(ends(ports).map(to_port)).chain(ends(ports).map(from_port)).collect()
+    let dropped =
+        |chain, matched: Vec<u8>| (chain, [matched, expression("counter", &[]), verdict(DROP)].concat());
+    let to_ports = ends(ports).flat_map(move |(address, port)| {
+        let translated = [to(address), to_port(TCP, port), has_status(TRANSLATED)].concat();
+        let forged = [from(address), from_port(TCP, port), is_not_loopback(), is_original()].concat();
+        [dropped(TRANSLATED_TO_PORTS, translated), dropped(TRANSLATED_TO_PORTS, forged)]
+    });
+    let from_ports = ends(ports).map(move |(address, port)| {
+        let matched = [from(address), from_port(TCP, port), is_original(), has_status(SOURCE_TRANSLATED)];
+        dropped(TRANSLATED_FROM_PORTS, matched.concat())
+    });
+    all.chain(to_ports).chain(from_ports).collect()
 }
 
 /// Returns each port of each address.
@@ -258,10 +262,11 @@ fn drop_rules() -> Vec<Vec<u8>> {
 /// Accepts what the node sends to itself. Where a metadata address is the node's own, the node's processes reach it over `lo`, and no
 /// packet of another network does. `lo` has the index 1 in each network namespace (`LOOPBACK_IFINDEX`, Linux `include/net/flow.h`).
 fn own_packets() -> Vec<u8> {
-    const META_IIF: u32 = 4;
-    const LOOPBACK: u32 = 1;
     [meta(META_IIF), equals(&LOOPBACK.to_ne_bytes()), verdict(ACCEPT)].concat()
 }
+
+const META_IIF: u32 = 4;
+const LOOPBACK: u32 = 1;
 
 /// Returns the rules that translate each port of each address to itself.
 fn agent_port_rules(ports: &AgentPorts) -> Vec<Vec<u8>> {
@@ -325,20 +330,32 @@ fn port_at(offset: u32, protocol: u8, port: u16) -> Vec<u8> {
 }
 
 // `linux/netfilter/nf_tables.h` (`enum nft_ct_keys`) and `linux/netfilter/nf_conntrack_common.h`: keys of a connection, and their bits.
-const STATE: u32 = 0;
+const DIRECTION: u32 = 1;
 const STATUS: u32 = 2;
-/// The bit of a new connection (`NF_CT_STATE_BIT(IP_CT_NEW)`).
-const NEW: u32 = 1 << 3;
 /// The bit of a connection whose source was translated (`IPS_SRC_NAT`).
 const SOURCE_TRANSLATED: u32 = 1 << 4;
 /// The bits of a connection of which an end was translated to another one (`IPS_NAT_MASK`).
 const TRANSLATED: u32 = SOURCE_TRANSLATED | 1 << 5;
 
-/// Matches packets whose connection has one of these bits. Connection tracking must have run before.
-fn has_connection(key: u32, bits: u32) -> Vec<u8> {
-    const NOT_EQUAL: [u8; 4] = 1_u32.to_be_bytes();
+/// Matches packets in the direction of the packet that opened their connection (`IP_CT_DIR_ORIGINAL`).
+fn is_original() -> Vec<u8> {
+    const ORIGINAL: u8 = 0;
+    [of_connection(DIRECTION), equals(&[ORIGINAL])].concat()
+}
+
+/// Matches packets that arrived from another device than `lo`.
+fn is_not_loopback() -> Vec<u8> {
+    [meta(META_IIF), compares(NOT_EQUAL, &LOOPBACK.to_ne_bytes())].concat()
+}
+
+/// Reads a property of a packet's connection. Connection tracking must have run before.
+fn of_connection(key: u32) -> Vec<u8> {
+    expression("ct", &[attribute(1, &REGISTER), attribute(2, &key.to_be_bytes())].concat())
+}
+
+/// Matches packets whose connection has one of these bits in its status.
+fn has_status(bits: u32) -> Vec<u8> {
     let value = |bits: u32| attribute(1, &bits.to_ne_bytes());
-    let read = expression("ct", &[attribute(1, &REGISTER), attribute(2, &key.to_be_bytes())].concat());
     let masked = [
         attribute(1, &REGISTER),
         attribute(2, &REGISTER),
@@ -346,8 +363,8 @@ fn has_connection(key: u32, bits: u32) -> Vec<u8> {
         attribute(4 | NESTED, &value(bits)),
         attribute(5 | NESTED, &value(0)),
     ];
-    let compared = [attribute(1, &REGISTER), attribute(2, &NOT_EQUAL), attribute(3 | NESTED, &value(0))];
-    [read, expression("bitwise", &masked.concat()), expression("cmp", &compared.concat())].concat()
+    let masked = expression("bitwise", &masked.concat());
+    [of_connection(STATUS), masked, compares(NOT_EQUAL, &0_u32.to_ne_bytes())].concat()
 }
 
 /// The register that each expression writes or reads (`NFT_REG_1`), and the register of the verdict.
@@ -365,10 +382,17 @@ fn payload(header: u32, offset: u32, length: usize) -> Vec<u8> {
     expression("payload", &attribute(1, &REGISTER).into_iter().chain(attributes).collect::<Vec<_>>())
 }
 
+// `enum nft_cmp_ops`.
+const EQUAL: u32 = 0;
+const NOT_EQUAL: u32 = 1;
+
 fn equals(value: &[u8]) -> Vec<u8> {
-    const EQUAL: [u8; 4] = [0; 4];
+    compares(EQUAL, value)
+}
+
+fn compares(how: u32, value: &[u8]) -> Vec<u8> {
     let value = attribute(3 | NESTED, &attribute(1, value));
-    expression("cmp", &[attribute(1, &REGISTER), attribute(2, &EQUAL), value].concat())
+    expression("cmp", &[attribute(1, &REGISTER), attribute(2, &how.to_be_bytes()), value].concat())
 }
 
 fn verdict(code: u32) -> Vec<u8> {
@@ -558,9 +582,9 @@ mod tests {
         let dropping = 2 * (1 + 3 * addresses);
         assert_eq!(rules(&AgentPorts::default()).len(), dropping);
         let ports = AgentPorts { addresses: vec![IpAddr::from([10, 0, 0, 1])], ports: vec![8988, 8986] };
-        // Two ports in two chains.
-        assert_eq!(rules(&ports).len(), dropping + 2 * 2);
+        // For each of two ports: its translation for packets that arrive and that the node sends, and three that drop.
+        assert_eq!(rules(&ports).len(), dropping + 5 * 2);
         let both = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1])];
-        assert_eq!(rules(&AgentPorts { addresses: both.into(), ..ports }).len(), dropping + 2 * 2 * 2);
+        assert_eq!(rules(&AgentPorts { addresses: both.into(), ..ports }).len(), dropping + 5 * 2 * 2);
     }
 }

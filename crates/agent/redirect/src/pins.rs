@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use aya::maps::{MapData, MapError};
 use aya::programs::links::PinnedLink;
-use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps, flock, statfs, utimensat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, statfs, utimensat};
 use rustix::io::Errno;
 
 use crate::attach_points::Hook;
@@ -160,6 +160,16 @@ impl Pins {
         Ok(names.iter().filter_map(|name| LinkPin::parse(name)).filter(|pin| pin.hook == hook).collect())
     }
 
+    /// Returns the number of pinned links, of every version and layout.
+    pub(crate) fn link_count(&self) -> Result<usize, Error> {
+        let mut count = 0;
+        for layout in self.other_layouts()?.iter().map(String::as_str).chain([LAYOUT]) {
+            let names = names(&self.bpffs.join(FAMILY).join(layout))?;
+            count += names.iter().filter(|name| LinkPin::parse(name).is_some()).count();
+        }
+        Ok(count)
+    }
+
     /// Returns the directory names of other layouts.
     pub(crate) fn other_layouts(&self) -> Result<Vec<String>, Error> {
         let mut names = names(&self.bpffs.join(FAMILY))?;
@@ -206,11 +216,11 @@ impl Pins {
         Ok(())
     }
 
-    /// Returns the time of the oldest pinned map of this layout and of older ones, or `None` if none is pinned. Programs come and go with
-    /// their version, and maps stay for as long as the redirect is attached.
+    /// Returns the time of the oldest pinned map of all layouts, or `None` if none is pinned. Programs come and go with their version, and
+    /// maps stay for as long as the redirect is attached.
     pub(crate) fn oldest_map(&self) -> Result<Option<SystemTime>, Error> {
         let mut oldest: Option<SystemTime> = None;
-        for layout in self.older_layouts()?.iter().map(String::as_str).chain([LAYOUT]) {
+        for layout in self.other_layouts()?.iter().map(String::as_str).chain([LAYOUT]) {
             let path = self.path_in_layout(layout, TARGET_MAP);
             match fs::metadata(&path).and_then(|pin| pin.modified()) {
                 Ok(time) => oldest = Some(oldest.map_or(time, |oldest| oldest.min(time))),
@@ -221,15 +231,26 @@ impl Pins {
         Ok(oldest)
     }
 
-    /// Gives this layout's oldest map the time of an older layout's, which is removed once an agent of this version is the target.
+    /// Gives this layout's map the time of the oldest layout's. The others are removed once an agent of this version is the target.
     pub(crate) fn inherit_time(&self) -> Result<(), Error> {
-        let path = self.path(TARGET_MAP);
-        let Some(time) = self.oldest_map()? else { return Ok(()) };
+        self.oldest_map()?.map_or(Ok(()), |time| self.set_time(time))
+    }
+
+    /// Sets the time since which the redirect is attached to now.
+    pub(crate) fn restart_time(&self) -> Result<(), Error> {
+        self.set_modified(Timespec { tv_sec: 0, tv_nsec: UTIME_NOW })
+    }
+
+    fn set_time(&self, time: SystemTime) -> Result<(), Error> {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let time = Timespec {
+        self.set_modified(Timespec {
             tv_sec: since.as_secs().try_into().unwrap_or_default(),
             tv_nsec: since.subsec_nanos().into(),
-        };
+        })
+    }
+
+    fn set_modified(&self, time: Timespec) -> Result<(), Error> {
+        let path = self.path(TARGET_MAP);
         let times = Timestamps { last_access: time, last_modification: time };
         utimensat(CWD, &path, &times, AtFlags::empty())
             .map_err(|error| Error::for_system_call("set the time of", path)(error.into()))

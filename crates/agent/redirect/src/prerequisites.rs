@@ -16,8 +16,9 @@ const MIN_KERNEL_VERSION: KernelVersion = KernelVersion::new(5, 7, 0);
 /// The version since which the kernel reports the correct cgroup of a socket although cgroup v1's `net_cls` or `net_prio` is in use
 /// (8520e224f547).
 ///
-/// Before, a socket that is created while they are in use counts as one of the root cgroup, and the programs do not run for it. The
-/// kernel does not report this, so here the version decides.
+/// Before, once one of them has been used, each new socket counts as one of the root cgroup until the next boot, and the programs do not run
+/// for it. The kernel does not report this, so the version decides, with what is mounted now. A controller that was used and unmounted
+/// since boot is not noticed.
 const SOCKET_CGROUP_FIX: KernelVersion = KernelVersion::new(5, 15, 0);
 
 /// The controllers of cgroup v1 that share a field of the socket with the cgroup of version 2 (Linux, `struct sock_cgroup_data`).

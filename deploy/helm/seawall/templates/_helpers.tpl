@@ -277,23 +277,6 @@ securityContext:
 {{- toJson $kept -}}
 {{- end }}
 
-{{/* The audiences of the agent's tokens beside the clouds' own: those that the configuration names, and admission.extraAudiences. */}}
-{{- define "seawall.audiences" -}}
-{{- $google := .Values.config.google | default dict -}}
-{{- $aws := .Values.config.aws | default dict -}}
-{{- $all := list $google.tokenAudience $aws.irsaAudience (dig "credentials" "audience" "" $aws) -}}
-{{- if and (eq (toString $google.exchange) "identitybindingtoken") (not $google.tokenAudience) -}}
-  {{- $all = append $all ($google.workloadPool | default (printf "%v.svc.id.goog" $google.projectId)) -}}
-{{- end -}}
-{{- $all = concat (compact $all) .Values.admission.extraAudiences | uniq -}}
-{{- range $all -}}
-  {{- if not (regexMatch "^[^\\s'\"\\\\]+$" .) -}}
-    {{- fail (printf "admission: the audience %q is not valid; expected a text without spaces, quotes and backslashes" .) -}}
-  {{- end -}}
-{{- end -}}
-{{- toJson $all -}}
-{{- end }}
-
 {{/* Fails for values that cannot work, before Helm creates anything. Each message has the value, the reason and what was expected. */}}
 {{- define "seawall.refusals" -}}
 {{- $config := .Values.config -}}
@@ -312,6 +295,20 @@ securityContext:
 {{- end -}}
 {{- if not (or $config.google $config.aws) -}}
   {{- fail "config: expected a section google or aws with its required keys (see `seawall-agent config-default`)" -}}
+{{- end -}}
+{{- if .Values.admission.enabled -}}
+  {{- $google := $config.google | default dict -}}
+  {{- $aws := $config.aws | default dict -}}
+  {{- $wanted := list $google.tokenAudience $aws.irsaAudience ($aws.credentials | default dict).audience -}}
+  {{- if and (eq (toString $google.exchange) "identitybindingtoken") (not $google.tokenAudience) -}}
+    {{- $wanted = append $wanted ($google.workloadPool | default (printf "%v.svc.id.goog" $google.projectId)) -}}
+  {{- end -}}
+  {{- range compact $wanted -}}
+    {{- $isOfCloud := or (regexMatch "^(https:)?//iam[.]googleapis[.]com/projects/[0-9]+/locations/global/workloadIdentityPools/" .) (has . (list "sts.amazonaws.com" "pods.eks.amazonaws.com" "api://AzureADTokenExchange")) -}}
+    {{- if not (or $isOfCloud (has . $.Values.admission.extraAudiences)) -}}
+      {{- fail (printf "admission.extraAudiences: config needs tokens for the audience %s, and the admission policy would refuse them; expected it in this list. If the API server accepts the audience, as GKE's does for PROJECT.svc.id.goog, whoever steals the agent's token can make tokens for the API server" .) -}}
+    {{- end -}}
+  {{- end -}}
 {{- end -}}
 {{- if and (include "seawall.containersEndpoint" .) (not $config.aws) -}}
   {{- fail "containersEndpoint: this is an endpoint of AWS; expected a section config.aws" -}}

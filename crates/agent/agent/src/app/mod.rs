@@ -452,7 +452,7 @@ impl AgentContext {
             (watch.health.clone(), watch.health.clone(), watch.current_warnings_fn());
         let (who, obstacle, clouds) = (self.identity.clone(), self.identity.clone(), self.clouds.clone());
         let (detour, capture) = (self.capture.clone(), self.capture.clone());
-        let (of_node, keeps_host_network_out) = (self.identity.clone(), self.capture.clone());
+        let (of_node, redirect) = (self.identity.clone(), self.capture.clone());
         let (told, configuration) = (self.reload_status.clone(), self.reload_status.clone());
         let (seccomp, admin_socket, now) = (config.seccomp, config.admin_socket.clone(), self.clock.clone());
         let sources = AdminSources {
@@ -477,13 +477,10 @@ impl AgentContext {
                 lines
             }),
             pods_json: Box::new(move || {
-                let captured =
-                    keeps_host_network_out.as_ref().is_some_and(|capture| !capture.passes_host_network_pods);
-                let pods = of_node
-                    .cluster_client
-                    .as_ref()
-                    .filter(|_| !captured)
-                    .map(|cluster| cluster.pods().snapshot());
+                // Without the redirect, the agent does not know what such pods reach.
+                let passes = redirect.as_ref().is_some_and(|redirect| redirect.passes_host_network_pods);
+                let cluster = of_node.cluster_client.as_ref().filter(|_| passes);
+                let pods = cluster.map(|cluster| cluster.pods().snapshot());
                 let host_network_pods =
                     pods.map(|pods| pods.host_network_pods_by_namespace()).unwrap_or_default();
                 pods_page::pods_json(&configuration.to_json(), &host_network_pods, &callers, clock.now())

@@ -12,7 +12,7 @@ use super::AgentConfig;
 
 /// Sample configurations. Each list and each table whose keys the user chooses has an element in one of them, and together they make the agent
 /// read every key.
-const SAMPLES: [&str; 2] = [
+const SAMPLES: [&str; 3] = [
     "
 listen: ['127.0.0.1:8988', { address: '127.0.0.1:8986', dialects: [google] }]
 identity: { trustedProxies: [mesh/proxy] }
@@ -33,6 +33,15 @@ aws:
   imds: { passthroughPaths: [/latest/meta-data/ami-id] }
 ",
     "{ identity: { strategy: anyone }, google: { mode: conceal } }",
+    "
+google:
+  projectId: p
+  numericProjectId: 1
+  zone: z
+  cluster: { name: c, location: l }
+  exchange: identitybindingtoken
+  workloadIdentityProvider: 'identitynamespace:p.svc.id.goog:https://container.googleapis.com/v1/projects/p/locations/l/clusters/c'
+",
 ];
 
 /// Returns the schema of the configuration file.

@@ -155,7 +155,7 @@ fn finish(draft: &mut ConfigBuilder) {
     }
     if let Some(pool) = pool {
         draft.add_remark(format!(
-            "without the chart, deploy/admission.yaml must allow the audience \"{}\", because this exchange takes only tokens for the pool",
+            "the chart also needs `admission: {{ extraAudiences: [\"{}\"] }}`, because this exchange takes only tokens for the pool",
             pool.escape_debug()
         ));
     }

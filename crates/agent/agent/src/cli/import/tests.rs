@@ -259,7 +259,7 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
             "--passthrough-ksa-list=a:b",
             "--passthrough-ksa-list: pods of these ServiceAccounts get the node's",
         ),
-        (GKE, "", "deploy/admission.yaml must allow the audience \"reef.svc.id.goog\""),
+        (GKE, "", "the chart also needs `admission: { extraAudiences: [\"reef.svc.id.goog\"] }`"),
         (GKE, "", "pods keep the annotation iam.gke.io/gcp-service-account"),
         (GKE, "--v=2", "--v: the key logLevel sets"),
         (GKE, "", "nor the label iam.gke.io/gke-metadata-server-enabled"),

@@ -66,6 +66,7 @@ Rules:
   --no-drop-rules         load no rules
   --agent-ports PORTS     ports of the agents at ADDRESSES, such as 8988,8986. A rule before all other translations keeps connections to
                           them, so no Service with externalIPs and no hostPort leads other pods' requests to another pod.
+                          Connections that the node would masquerade from one of these ports are dropped.
 
 Paths:
   --bpffs DIR             where a BPF file system is mounted (default /sys/fs/bpf). In a container, mount the host's BPF file

@@ -95,7 +95,10 @@ fn helms_own_reviewer_finds_nothing_and_what_nobody_knows_is_refused() {
         ("checkHook.timeout=1m", "timeout"),
         ("image.repository=", "image.repository"),
         ("config.google=null", "google or aws"),
-        ("config.listen=x", "config.listen"),
+        ("config.listen={127.0.0.1:1}", "config.listen"),
+        ("config.aws.regoin=x", "regoin"),
+        ("config.google.exchange=identitybindingtoken", "admission.extraAudiences"),
+        ("config.google.tokenAudience=mine", "admission.extraAudiences"),
         ("config.identity.strategy=static", "config.identity.strategy"),
         ("config.identity.startupTaint=x", "config.identity.startupTaint"),
         ("containersEndpoint=true", "config.aws"),
@@ -174,7 +177,9 @@ fn what_only_another_process_can_take_is_rolled_out_and_nothing_else_is() {
         of_kind(&objects, "DaemonSet", "seawall-agent")["spec"]["template"].clone()
     };
     let before = template("config.logLevel=info");
-    for change in ["config.logLevel=warn", "config.google.zone=europe-west1-x", "config.limits.perPod=5"] {
+    for change in
+        ["config.logLevel=warn", "config.google.zone=europe-west1-x", "config.limits.connectionsPerPod=5"]
+    {
         assert_eq!(template(change), before, "{change}");
     }
     for change in [
@@ -282,7 +287,7 @@ fn the_check_before_an_installation_needs_nothing_of_the_release_and_restricted_
             (of_kind(&objects, "Job", "seawall-check"), of_kind(&objects, "ConfigMap", "seawall-check"));
         for object in [job, config] {
             let annotations = &object["metadata"]["annotations"];
-            assert_eq!(annotations["helm.sh/hook"], "pre-install,pre-upgrade");
+            assert_eq!(annotations["helm.sh/hook"], "pre-install,pre-upgrade,pre-rollback");
             assert_eq!(annotations["helm.sh/hook-delete-policy"], "before-hook-creation,hook-succeeded");
             assert_eq!(annotations["helm.sh/hook-output-log-policy"], "hook-failed");
             assert!(object["metadata"]["labels"]["app.kubernetes.io/instance"].is_string(), "{object}");
@@ -364,7 +369,17 @@ fn what_the_agent_may_do_is_said_by_the_chart_as_by_the_files_that_are_shipped()
     // What is not asked for is not permitted.
     let least = helm.render(&[&values("google")]);
     assert!(!least.iter().any(|(_, object)| object["metadata"]["name"] == "seawall-agent-taint"));
-    assert!(!of_kind(&least, "ClusterRole", "seawall-agent").to_string().contains("namespaces"));
+    let namespaces = |objects: &[(String, Value)]| {
+        let rules = of_kind(objects, "ClusterRole", "seawall-agent")["rules"].clone();
+        let rules = rules.as_array().unwrap().clone();
+        rules
+            .into_iter()
+            .find(|rule| rule["resources"] == json!(["namespaces"]))
+            .map(|rule| rule["verbs"].clone())
+    };
+    assert_eq!(namespaces(&least), Some(json!(["list"])), "for `status`");
+    let captured = helm.render(&[&*values("google"), "--set=hostNetworkPods=seawall"]);
+    assert_eq!(namespaces(&captured), None);
     let audience = ["--set", "admission.extraAudiences={my-project.svc.id.goog}"];
     let more = helm.render(&[&[&*values("google")], &audience[..]].concat());
     let tokens = of_kind(&more, "ValidatingAdmissionPolicy", "seawall-agent-tokens").to_string();
