@@ -31,13 +31,13 @@ const LIFE: &str = "identity.life";
 const TOKENS: &str = "identity.tokens";
 const NAME: &str = "identity.name";
 const NODE: &str = "identity.node";
-const ENVIRONMENT: &str = "identity.environment";
+const VARIABLES_SET: &str = "identity.variables";
 
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "identity",
     about: "which metadata servers respond (Google, AWS, Azure, container credentials), their identity and latency, the credentials' lifetime against the SDKs' refresh windows, \
             variables that SDKs use before these servers, IMDSv2 and its hop limit, whether metadata.google.internal resolves, whether the node's own credentials are reachable",
-    finding_ids: &[SERVERS, ENVIRONMENT, LATENCY, PRINCIPAL, LIFE, TOKENS, NAME, NODE],
+    finding_ids: &[SERVERS, VARIABLES_SET, LATENCY, PRINCIPAL, LIFE, TOKENS, NAME, NODE],
     examine,
 };
 

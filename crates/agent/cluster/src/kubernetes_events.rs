@@ -262,7 +262,7 @@ mod tests {
             pod: Pod { uid: PodUid(format!("uid-{uid}").into()), name: "web-0".into(), service_account },
             addresses: Box::default(),
             uses_host_network: false,
-            running_since: None,
+            running_since_seconds: None,
             credential_variables: CredentialVariables::default(),
             is_terminating: false,
             annotations: PodAnnotations {

@@ -9,7 +9,7 @@ use super::observed_metadata_server::{
     RespondingServer, ServerPrincipal, describe_failure,
 };
 use super::refresh_windows::SdkRefreshWindow;
-use super::{ENVIRONMENT, LATENCY, LIFE, NAME, NODE, PRINCIPAL, SERVERS, TOKENS};
+use super::{LATENCY, LIFE, NAME, NODE, PRINCIPAL, SERVERS, TOKENS, VARIABLES_SET};
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 use crate::http_client::HttpUrl;
 
@@ -267,7 +267,7 @@ pub(super) fn judge_environment(is_set: impl Fn(&str) -> bool) -> Option<DoctorF
     let set = VARIABLES.iter().filter(|(_, name)| is_set(name));
     let told: Vec<_> =
         set.map(|(cloud, name)| format!("{cloud}'s SDKs use {name} before they ask these servers")).collect();
-    (!told.is_empty()).then(|| DoctorFinding::ok(ENVIRONMENT, told.join("; ")))
+    (!told.is_empty()).then(|| DoctorFinding::ok(VARIABLES_SET, told.join("; ")))
 }
 
 /// Judges the latency and the success rate of a server.

@@ -939,7 +939,7 @@ fn the_windows_are_those_that_were_measured() {
 fn variables_that_sdks_use_before_every_server_are_named() {
     let servers = Servers::default();
     let told = found(&servers, &[("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/token")]);
-    let told = told.iter().find(|finding| finding.id == ENVIRONMENT).unwrap();
+    let told = told.iter().find(|finding| finding.id == VARIABLES_SET).unwrap();
     assert_eq!(
         (told.status, told.text.as_str()),
         (DoctorStatus::Ok, "AWS's SDKs use AWS_WEB_IDENTITY_TOKEN_FILE before they ask these servers",)

@@ -46,6 +46,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -87,8 +88,9 @@ pub struct PodRecord {
     pub uses_host_network: bool,
     /// The variables with which the pod's containers find credentials without the agent. A pod's containers keep their variables, so these never change.
     pub credential_variables: CredentialVariables,
-    /// The time at which the first of the pod's running containers started, as the kubelet reports it.
-    pub running_since: Option<SystemTime>,
+    /// The time at which the first of the pod's running containers started, as the kubelet reports it, in seconds since 1970. Kubernetes
+    /// has no smaller unit here, and the agent stores this for each pod.
+    pub(crate) running_since_seconds: Option<NonZeroU32>,
     /// True if a client has asked the API server to delete the pod.
     pub is_terminating: bool,
     /// The selected annotations of the pod, its ServiceAccount and its namespace.
@@ -97,13 +99,25 @@ pub struct PodRecord {
     pub(crate) token_cache: Arc<TokenCache>,
 }
 
+/// Returns the seconds since 1970, or `None` for a time before. A time after 2106 counts as 2106.
+fn seconds_since_epoch(time: SystemTime) -> Option<NonZeroU32> {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
+    NonZeroU32::new(u32::try_from(seconds).unwrap_or(u32::MAX))
+}
+
 impl PodRecord {
+    /// Returns the time at which the first of the pod's running containers started, or `None` if none runs.
+    pub fn running_since(&self) -> Option<SystemTime> {
+        let seconds = self.running_since_seconds?;
+        Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.get().into()))
+    }
+
     fn tells_the_same_as(&self, other: &Self) -> bool {
         self.pod == other.pod
             && self.addresses == other.addresses
             && self.uses_host_network == other.uses_host_network
             && self.is_terminating == other.is_terminating
-            && self.running_since == other.running_since
+            && self.running_since_seconds == other.running_since_seconds
             && self.annotations == other.annotations
     }
 }
@@ -352,7 +366,7 @@ impl PodIndex {
             addresses,
             uses_host_network: pod.spec.host_network,
             credential_variables: pod.spec.containers.variables,
-            running_since: pod.status.running_since(),
+            running_since_seconds: pod.status.running_since().and_then(seconds_since_epoch),
             is_terminating: pod.metadata.deletion_timestamp.is_some(),
             annotations: PodAnnotations {
                 own_annotations: pod_annotations(pod, old.as_deref()),

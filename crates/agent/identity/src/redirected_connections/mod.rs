@@ -218,7 +218,7 @@ impl RedirectHandle {
         let since = self.attachment.attached_since();
         let is_older = |pod: &&Arc<PodRecord>| {
             !(pod.uses_host_network && self.passes_host_network_pods)
-                && pod.running_since.is_some_and(|started| started < since)
+                && pod.running_since().is_some_and(|started| started < since)
         };
         let mut older = pods.pods().filter(is_older);
         let first = older.next()?;
