@@ -52,14 +52,32 @@ pub fn run(program: &str, args: &[&str]) -> Output {
 }
 
 impl Agent {
-    /// Starts it and returns when it serves.
+    /// Starts it and returns when it serves. Tries again where it found a free port, and a connection of a test beside this one took the
+    /// port before the agent had all of its sockets there.
     pub fn start(program: &str, config: &Path) -> Self {
-        let mut child = command(program, &["--config", config.to_str().unwrap()]);
-        Self::wait_until_serving(child.stderr(Stdio::piped()).spawn().unwrap())
+        let takes_free_port = std::fs::read_to_string(config).is_ok_and(|text| text.contains(":0\""));
+        let mut tries = if takes_free_port { 3 } else { 1 };
+        loop {
+            tries -= 1;
+            let mut child = command(program, &["--config", config.to_str().unwrap()]);
+            match Self::try_until_serving(child.stderr(Stdio::piped()).spawn().unwrap()) {
+                Ok(agent) => return agent,
+                Err(log) => {
+                    assert!(tries > 0 && log.contains("Address already in use"), "it ended: {log}");
+                }
+            }
+        }
     }
 
     /// Takes over a process that is the agent, or becomes it.
-    pub fn wait_until_serving(mut child: Child) -> Self {
+    pub fn wait_until_serving(child: Child) -> Self {
+        let started = Self::try_until_serving(child);
+        assert!(started.is_ok(), "it ended: {}", started.unwrap_err());
+        started.unwrap()
+    }
+
+    /// Returns the agent when it serves, or its log if it ends before.
+    fn try_until_serving(mut child: Child) -> Result<Self, String> {
         let log = Arc::new(Log::default());
         let stderr = child.stderr.take().unwrap();
         let reader = std::thread::spawn({
@@ -68,12 +86,17 @@ impl Agent {
         });
         let mut agent =
             Self { child, log, reader: Some(reader), listener_addresses: Vec::new(), admin_address: NOWHERE };
-        let line = wait_until_some("the agent to serve", || {
-            assert!(agent.child.try_wait().unwrap().is_none(), "it ended: {}", agent.log());
-            agent.log_lines_with_message("serving").pop()
+        let line = wait_until_some("the agent to serve or to end", || {
+            let has_ended = agent.child.try_wait().unwrap().is_some();
+            agent.log_lines_with_message("serving").pop().map(Some).or_else(|| has_ended.then_some(None))
         });
+        let Some(line) = line else {
+            // All that it said.
+            let _ = agent.reader.take().map(JoinHandle::join);
+            return Err(agent.log());
+        };
         agent.find(&line);
-        agent
+        Ok(agent)
     }
 
     /// Takes over a process that has said in `log` that it serves, and whose log is the test's to read or not.
