@@ -32,6 +32,7 @@ mod fake_api_server;
 mod index;
 mod kubernetes_events;
 mod object;
+mod paged_list;
 mod pod_security;
 mod related_objects;
 mod snapshot_writer;

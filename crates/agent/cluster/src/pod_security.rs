@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_kube::request::{ObjectRepresentation, build_list_by_labels};
+use seawall_kube::request::ObjectRepresentation;
 use seawall_kube::{ClientConfigSource, KubeConnector, KubeError, KubeTimeouts, TimedKubeClient};
 
 use crate::ClientConfigError;
-use crate::object::{ListPage, PartialObject};
+use crate::object::PartialObject;
+use crate::paged_list::list_all;
 
 /// Selects namespaces without the label, too. Both levels forbid hostNetwork. Source: Kubernetes documentation, "Pod Security Standards" and
 /// "Pod Security Admission".
@@ -50,22 +51,10 @@ pub async fn namespaces_without_baseline(
 }
 
 async fn list(link: &TimedKubeClient) -> Result<BTreeSet<String>, KubeError> {
-    let (mut names, mut next) = (BTreeSet::new(), None::<String>);
-    loop {
-        let request = build_list_by_labels(
-            "/api/v1/namespaces",
-            ObjectRepresentation::Metadata,
-            Some(WITHOUT_BASELINE),
-            PAGE,
-            next.as_deref(),
-        );
-        let page: ListPage<PartialObject> = link.client.call(request, link.timeouts.list_page).await?;
-        names.extend(page.items.into_iter().map(|namespace| namespace.metadata.name));
-        next = page.metadata.continue_token.filter(|next| !next.is_empty());
-        if next.is_none() {
-            return Ok(names);
-        }
-    }
+    let form = ObjectRepresentation::Metadata;
+    let all =
+        list_all::<PartialObject>(link, "/api/v1/namespaces", form, Some(WITHOUT_BASELINE), PAGE).await?;
+    Ok(all.into_iter().map(|namespace| namespace.metadata.name).collect())
 }
 
 #[cfg(test)]

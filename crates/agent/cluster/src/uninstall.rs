@@ -25,7 +25,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
-use crate::object::ListPage;
+use crate::paged_list::list_all;
 use crate::{ClientConfigError, startup_taint};
 
 /// The pause between two checks of the cluster's state.
@@ -356,16 +356,7 @@ impl Uninstaller {
         form: ObjectRepresentation,
         labels: Option<&str>,
     ) -> Result<Vec<T>, KubeError> {
-        let (mut all, mut next) = (Vec::new(), None);
-        loop {
-            let page: ListPage<T> =
-                self.call(request::build_list_by_labels(path, form, labels, PAGE, next.as_deref())).await?;
-            all.extend(page.items);
-            next = page.metadata.continue_token.filter(|next| !next.is_empty());
-            if next.is_none() {
-                return Ok(all);
-            }
-        }
+        list_all(&self.link, path, form, labels, PAGE).await
     }
 
     fn path(&self, daemonset: &str) -> String {

@@ -108,7 +108,7 @@ const UDP: u8 = 17;
 ///
 /// Connection tracking can also take a pod's connection to the agent for the answer to another one. If a pod connects from the agent's port
 /// through a Service whose endpoint is a port of a victim, and the node replaces the source by its own address, the kernel expects answers from
-/// the victim's port to the agent's address and port, and leads them to that pod. So two more rules for each port:
+/// the victim's port to the agent's address and port, and leads them to that pod. So three more rules for each port:
 ///
 /// - No connection gets the node's address and this port as its source by a translation. The kernel has not confirmed the connection yet, so
 ///   nothing of it stays. A connection that is masqueraded to a random port gets another one when it tries again. One that keeps its client's
@@ -124,7 +124,7 @@ pub struct AgentPorts {
 }
 
 /// Loads the drop rules and the rules for the agents' ports into the network namespace of this process. They replace all rules of the
-/// table. On a kernel without address translation in nf_tables, loads the drop rules alone.
+/// table. On a kernel without address translation or connection tracking in nf_tables, loads the drop rules alone.
 ///
 /// Returns the ports whose rules are loaded: all of them or none. Ask [`has_drop_rules`] with these ports.
 ///
