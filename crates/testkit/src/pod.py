@@ -99,18 +99,57 @@ def udp(address, port):
     return s.recv(100).decode().strip()
 
 
+def syn(source, source_port, address, port):
+    """A SYN, with its checksum (RFC 9293)."""
+    ends = socket.inet_pton(family(source), source) + socket.inet_pton(family(address), address)
+    tcp = struct.pack("!HHLLBBHHH", source_port, port, 1, 0, 5 << 4, 2, 64240, 0, 0)
+    sums = ends + struct.pack("!HH", 6, len(tcp)) + tcp
+    total = sum(struct.unpack("!%dH" % (len(sums) // 2), sums))
+    total = (total >> 16) + (total & 0xFFFF)
+    total = ~(total + (total >> 16)) & 0xFFFF
+    return tcp[:16] + struct.pack("!H", total) + tcp[18:]
+
+
+def forge(source, source_port, address, port):
+    """Sends a SYN from this end, which can be somebody else's, with an IP header written by hand (RFC 791, RFC 8200)."""
+    tcp = syn(source, int(source_port), address, int(port))
+    ends = socket.inet_pton(family(source), source) + socket.inet_pton(family(address), address)
+    if family(address) == socket.AF_INET:
+        # The kernel fills in the length and the checksum (raw(7)).
+        head = struct.pack("!BBHHHBBH", 0x45, 0, 0, 1, 0, 64, 6, 0)
+    else:
+        head = struct.pack("!LHBB", 6 << 28, len(tcp), 6, 64)
+    s = socket.socket(family(address), socket.SOCK_RAW, socket.IPPROTO_RAW)
+    s.sendto(head + ends + tcp, (address, 0))
+    return "sent"
+
+
+def hear(address):
+    """Hears from now on each TCP packet of the address's family."""
+    held.append(socket.socket(family(address), socket.SOCK_RAW, socket.IPPROTO_TCP))
+    return "hearing"
+
+
+def heard(last_port):
+    """The source ports of the packets that came, up to the one from `last_port`."""
+    s = held.pop()
+    s.settimeout(10)
+    ports = []
+    while ports[-1:] != [last_port]:
+        packet = s.recv(2048)
+        # Only IPv4 sockets get the IP header (raw(7)).
+        tcp = packet[20:] if s.family == socket.AF_INET else packet
+        ports.append(str(struct.unpack("!H", tcp[:2])[0]))
+    return " ".join(ports)
+
+
 def raw_syn(address, port):
     """Whether anybody answers a SYN that no socket sent."""
     source = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     source.connect(("10.45.0.2", 9))
-    source, target = socket.inet_aton(source.getsockname()[0]), socket.inet_aton(address)
-    tcp = struct.pack("!HHLLBBHHH", 45678, port, 1, 0, 5 << 4, 2, 64240, 0, 0)
-    sums = source + target + struct.pack("!BBH", 0, 6, len(tcp)) + tcp
-    total = sum(struct.unpack("!%dH" % (len(sums) // 2), sums))
-    total = (total >> 16) + (total & 0xFFFF)
-    total = ~(total + (total >> 16)) & 0xFFFF
+    target = socket.inet_aton(address)
     s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
-    s.sendto(tcp[:16] + struct.pack("!H", total) + tcp[18:], (address, 0))
+    s.sendto(syn(source.getsockname()[0], 45678, address, port), (address, 0))
     # Something else that takes the same way and is answered, sent behind it: what has not come by then will not come.
     udp("10.45.0.2", 5353)
     s.setblocking(False)
@@ -140,8 +179,10 @@ def plant(address, port, own, own_port):
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     s.bind((own, int(own_port)))
-    peer = struct.pack("!HH4s120x", 0, int(port), socket.inet_aton(address))
-    peer = struct.pack("H", socket.AF_INET) + peer[2:]
+    at = socket.inet_pton(family(address), address)
+    flow = b"" if family(address) == socket.AF_INET else bytes(4)
+    peer = struct.pack("H", family(address)) + struct.pack("!H", int(port)) + flow + at
+    peer = peer.ljust(128, b"\0")
     s.setsockopt(socket.IPPROTO_TCP, 14, peer + struct.pack("BBHi80s", 0, 0, 4, 0, b"none"))
     s.setblocking(False)
     try:

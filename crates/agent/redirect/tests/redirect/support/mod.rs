@@ -180,7 +180,7 @@ const NETWORKS: [&str; 4] = ["node", "pod1", "pod2", "cloud"];
 /// Creates the networks. The node forwards between its bridge of pods and the cloud, as nodes do.
 fn networks() {
     // As on every node: without it, what one pod sends to another over the bridge passes no translation, neither there nor back.
-    let _ = Command::new("modprobe").arg("br_netfilter").status();
+    let _ = Command::new("modprobe").arg("br_netfilter").stderr(Stdio::null()).status();
     for name in NETWORKS {
         ip(&format!("netns delete {name}"));
         assert!(ip(&format!("netns add {name}")), "cannot make a network namespace");
