@@ -42,7 +42,7 @@ fn alerts_and_board_ask_for_series_that_the_agent_has() {
 fn each_alert_says_how_bad_it_is_how_long_it_lasts_and_of_which_agent_it_speaks() {
     let alerts = objects::parse_yaml_document(ALERTS);
     let alerts = alerts["alerts"].as_array().unwrap();
-    assert_eq!(alerts.len(), 10);
+    assert_eq!(alerts.len(), 12);
     for alert in alerts {
         let text = |key: &str| alert[key].as_str().unwrap_or_else(|| panic!("{key} of {alert}"));
         assert!(
@@ -58,6 +58,9 @@ fn each_alert_says_how_bad_it_is_how_long_it_lasts_and_of_which_agent_it_speaks(
         assert!(text("summary").contains(place) && text("for").ends_with('m'), "{alert}");
         let (open, closed) = (text("expr").matches('(').count(), text("expr").matches(')').count());
         assert_eq!(open, closed, "{alert}");
+        // Nobody is woken for what a pod's owner can cause.
+        let is_critical = text("severity") == "critical";
+        assert_eq!(is_critical, text("alert") == "SeawallRedirectNotAttached", "{alert}");
     }
 }
 
