@@ -73,6 +73,17 @@ app.kubernetes.io/component: agent
 - --node-address=$(NODE_IPS)
 {{- end }}
 
+{{/* The API server's address, for each container that reads it. The kubelet sets these variables to the address of the
+Service `kubernetes`, except in containers that set them. */}}
+{{- define "seawall.apiServerEnv" -}}
+{{- if .Values.apiServer.host -}}
+- name: KUBERNETES_SERVICE_HOST
+  value: {{ .Values.apiServer.host | quote }}
+- name: KUBERNETES_SERVICE_PORT
+  value: {{ int .Values.apiServer.port | quote }}
+{{- end }}
+{{- end }}
+
 {{/* The environment variables of the agent, and of the container that checks its configuration. */}}
 {{- define "seawall.agentEnv" -}}
 - name: NODE_NAME
@@ -84,6 +95,9 @@ app.kubernetes.io/component: agent
   valueFrom:
     fieldRef:
       fieldPath: metadata.uid
+{{- with include "seawall.apiServerEnv" . }}
+{{ . }}
+{{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
@@ -320,6 +334,14 @@ securityContext:
 {{- if ne (len $ports) (len (uniq $ports)) -}}
   {{- fail (printf "port, secondPort, containersPort, secondContainersPort: found %s; expected four different ports" (toJson $ports)) -}}
 {{- end -}}
+{{- if and (not .Values.apiServer.host) (ne (int .Values.apiServer.port) 443) -}}
+  {{- fail (printf "apiServer.port: found %d without apiServer.host; expected both, such as 10.0.0.5 and 6443" (int .Values.apiServer.port)) -}}
+{{- end -}}
+{{- range .Values.extraEnv -}}
+  {{- if and $.Values.apiServer.host (has .name (list "KUBERNETES_SERVICE_HOST" "KUBERNETES_SERVICE_PORT")) -}}
+    {{- fail (printf "extraEnv: %s is set by `apiServer`, too; expected it in one of the two" .name) -}}
+  {{- end -}}
+{{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (hasPrefix "127." .Values.adminAddress) -}}
   {{- fail (printf "metrics.serviceMonitor: Prometheus cannot reach the adminAddress %s; expected an address such as 0.0.0.0:8989 (warnings of /readyz can name accounts, so let only Prometheus reach it)" .Values.adminAddress) -}}
 {{- end -}}
@@ -377,7 +399,7 @@ spec:
             {{- range index . 3 }}
             - {{ . }}
             {{- end }}
-          {{- with $root.Values.extraEnv }}
+          {{- with concat (include "seawall.apiServerEnv" $root | fromYamlArray) ($root.Values.extraEnv | default list) }}
           env:
             {{- toYaml . | nindent 12 }}
           {{- end }}
