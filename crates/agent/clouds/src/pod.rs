@@ -99,6 +99,19 @@ impl PodEntry {
         }
     }
 
+    /// Records that the real metadata server gave this pod the node's credentials. The first time, the log names the pod.
+    ///
+    /// Operators find the workloads that need the node's identity by this line, also those whose pods end within minutes.
+    pub(crate) fn record_node_credentials(&self, cloud: CloudName) {
+        let counter = self.fetch_counters.for_cloud(cloud);
+        if !counter.got_node_credentials.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                cloud = cloud.as_str(), pod = %self.pod.name, service_account = %self.pod.service_account,
+                "a pod got the node's credentials"
+            );
+        }
+    }
+
     /// Returns a future for the next change of the entitlements. The future also notices a change between this call and its first
     /// poll.
     pub fn next_entitlements_change(&self) -> Notified<'_> {
@@ -120,6 +133,8 @@ pub struct CloudFetchCounter {
     pub count: AtomicU32,
     /// True if the next fetch should record its User-Agent.
     pub wants_user_agent: AtomicBool,
+    /// True if the real metadata server gave the pod the node's credentials (`conceal`, `realServer`).
+    pub got_node_credentials: AtomicBool,
     /// The recorded User-Agent. The value is empty if the client sends no User-Agent.
     user_agent: Mutex<Option<Box<[u8]>>>,
 }

@@ -188,6 +188,7 @@ impl RealServerPassthrough {
         };
         let answer = self.imds.forward_non_long_poll(asked.shares.client, &request)?;
         let pod = pod.clone();
+        let is_for_credentials = is_credentials_path(path);
         Ok(DeferredResponse::new(&route::REAL_SERVER, false, async move {
             // A request can wait for a permit for seconds. It must bring nothing to a pod that has left the list meanwhile.
             let answer = tokio::select! {
@@ -195,9 +196,20 @@ impl RealServerPassthrough {
                 () = left_the_list(&pod) => Err(LEFT_THE_LIST),
                 answer = answer => answer,
             };
+            if is_for_credentials && matches!(answer, Ok(UpstreamResponse { status: 200, .. })) {
+                pod.record_node_credentials(CloudName::Aws);
+            }
             Box::new(ImdsResponse(answer)) as Box<dyn CompletedDeferredResponse>
         }))
     }
+}
+
+/// True if EC2's metadata service has credentials at this canonical path: below `iam/security-credentials/`,
+/// `iam/security-credentials-extended/` or `identity-credentials/ec2/security-credentials/`. These directories list only names.
+fn is_credentials_path(path: &str) -> bool {
+    let below = path.to_ascii_lowercase();
+    let below = below.split_once("/security-credentials").and_then(|(_, below)| below.split_once('/'));
+    below.is_some_and(|(_, name)| !name.is_empty())
 }
 
 /// Returns the headers of this request that the real server gets. A header that occurs twice, or that is no text, is an error: the
@@ -323,6 +335,7 @@ fn write_imds_response(
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::sync::atomic::Ordering;
 
     use seawall_config::Document;
     use seawall_testkit::closure_server::{Peer, Server};
@@ -509,6 +522,40 @@ mod tests {
             .await;
         assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
         assert!(real.only_head().contains("metadata-flavor: google"));
+    }
+
+    /// Operators find by it which workloads need the node's identity.
+    #[tokio::test]
+    async fn only_a_pod_that_got_the_nodes_credentials_is_known_to_have_them() {
+        const ROLE: &str = "/latest/meta-data/iam/security-credentials";
+        const ACCOUNT: &str = "/computeMetadata/v1/instance/service-accounts/default";
+        const CONCEAL: &str = "google: { mode: conceal, upstreamUrl: \"URL\" }";
+        let requests = [
+            (AWS, "200", format!("{ROLE}/node"), Some(CloudName::Aws)),
+            (AWS, "200", format!("{ROLE}-extended/node"), Some(CloudName::Aws)),
+            (AWS, "404", format!("{ROLE}/node"), None),
+            (AWS, "200", format!("{ROLE}/"), None),
+            (AWS, "200", ROLE.into(), None),
+            (AWS, "200", "/latest/meta-data/identity-credentials/ec2/info".into(), None),
+            (CONCEAL, "200", format!("{ACCOUNT}/token"), Some(CloudName::Google)),
+            (CONCEAL, "404", format!("{ACCOUNT}/token"), None),
+            (CONCEAL, "200", format!("{ACCOUNT}/email"), None),
+        ];
+        for (cloud, status, target, expected) in requests {
+            // In `conceal` every pod gets the node's credentials, with and without the list.
+            for list in ["realServer: [shop/cart]\n", ""].iter().take(if cloud == CONCEAL { 2 } else { 1 }) {
+                let real = Real::start(format!("{status} A\r\nContent-Length: 1\r\n\r\nt"));
+                let section = cloud.replace("URL", &real.server.url_of_path(""));
+                let world = PodFixture::with_sections(&format!("{list}{section}\n"));
+                world.send_with_header("GET", &target, "Metadata-Flavor: Google").await;
+                let knows = |cloud: &CloudName| {
+                    let counter = world.pod().fetch_counters.for_cloud(*cloud);
+                    counter.got_node_credentials.load(Ordering::Relaxed)
+                };
+                let known: Vec<_> = CloudName::ALL.iter().filter(|cloud| knows(cloud)).copied().collect();
+                assert_eq!(known, expected.iter().copied().collect::<Vec<_>>(), "{list}{target} {status}");
+            }
+        }
     }
 
     /// The bootstrap secrets of a GKE node stay hidden, as in `conceal`, in every spelling of their path.

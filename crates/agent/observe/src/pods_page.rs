@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use seawall_clouds::pod::PodEntry;
 use seawall_core::Moment;
@@ -61,6 +62,9 @@ fn pod(caller: &PodEntry, addresses: &[IpAddr], keeps_real_server: bool, now: Mo
         let names: Vec<_> = caller.credential_variables.names_for_cloud(*cloud).collect();
         if let Some(Value::Object(own)) = clouds.get_mut(cloud.as_str()) {
             own.insert("credential_variables".to_owned(), names.into());
+            let counter = caller.fetch_counters.for_cloud(*cloud);
+            let got_node_credentials = counter.got_node_credentials.load(Ordering::Relaxed);
+            own.insert("got_node_credentials".to_owned(), got_node_credentials.into());
         }
     }
     shown.extend(clouds);

@@ -120,6 +120,8 @@ fn describe(pod: &Value, out: &mut String) {
         let failed = failing
             .first()
             .map_or(String::new(), |fault| format!("; the last fetch of {} failed: {fault}", failing.len()));
+        let of_node =
+            if has["got_node_credentials"] == true { "; it got the node's credentials" } else { "" };
         let variables = has["credential_variables"].as_array().map(Vec::as_slice).unwrap_or_default();
         let variables: Vec<_> = variables.iter().filter_map(Value::as_str).collect();
         let elsewhere = if variables.is_empty() {
@@ -127,8 +129,11 @@ fn describe(pod: &Value, out: &mut String) {
         } else {
             format!("; a container has {}, so its SDK does not ask the agent", variables.join(" and "))
         };
-        let _ =
-            writeln!(out, "    {cloud}: {status}, {} credential(s){least}{failed}{elsewhere}", held.len());
+        let _ = writeln!(
+            out,
+            "    {cloud}: {status}, {} credential(s){least}{failed}{of_node}{elsewhere}",
+            held.len()
+        );
     }
 }
 
@@ -152,6 +157,20 @@ mod tests {
                         google: federated, 2 credential(s), the shortest with 31 min left; the last fetch of 1 \
                         failed: access_denied\n";
         assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn a_pod_that_got_the_nodes_credentials_is_told_so() {
+        let mut out = String::new();
+        let pod = json!({
+            "namespace": "shop", "pod": "cart-0", "address": "10.4.0.7", "service_account": "cart", "open_connections": 0,
+            "aws": { "status": "no_role", "principals": [], "got_node_credentials": false },
+            "google": { "status": "passthrough", "principals": [], "got_node_credentials": true },
+        });
+        describe(&pod, &mut out);
+        let expected = "    aws: no_role, 0 credential(s)\n    \
+                        google: passthrough, 0 credential(s); it got the node's credentials\n";
+        assert!(out.ends_with(expected), "{out}");
     }
 
     #[test]

@@ -185,6 +185,25 @@ fn what_is_allowed_passes_with_the_machines_own_answer() {
     assert!(!world.agent.log().contains(&token) && !world.admin("/metrics").body.contains(&token));
 }
 
+/// Operators find by the log which workloads need the node's identity, also after the pod has ended.
+#[test]
+fn the_first_node_token_of_a_pod_is_a_line_of_the_log() {
+    let world = World::start(&Plan::conceal());
+    let lines = || world.agent.log_lines_with_message("a pod got the node's credentials");
+    assert_eq!(world.ask(&CART, PROJECT_ID).status, 200);
+    assert!(lines().is_empty(), "{:?}", lines());
+    assert_eq!(world.debug(&CART)["google"]["got_node_credentials"], false);
+    for _ in 0..3 {
+        world.ask(&CART, TOKEN).token();
+    }
+    wait_until_true("the line", || lines().len() == 1);
+    let line = &lines()[0]["fields"];
+    assert_eq!((&line["cloud"], &line["pod"]), (&"google".into(), &CART.name.into()));
+    assert_eq!(line["service_account"], "shop/cart");
+    assert_eq!(world.debug(&CART)["google"]["got_node_credentials"], true);
+    assert_eq!(world.debug(&PAY)["google"]["got_node_credentials"], false);
+}
+
 #[test]
 fn what_pods_may_not_send_never_reaches_the_machine() {
     let world = World::start(&Plan::conceal());

@@ -106,13 +106,13 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
                 self.look(probe, asked, out)
             }
             (GoogleDialectMode::Conceal, PodOrUnknownClient::Pod(pod)) => {
-                let later = self.passthrough.forward(asked.shares, asked.head);
+                let later = self.passthrough.forward(Some(pod), asked.shares, asked.head);
                 later.map(|later| {
                     PodHandlerOutcome::Deferred(long_polls::cancel_on_revocation(pod, later, self.server()))
                 })
             }
             (GoogleDialectMode::Conceal, _) => {
-                self.passthrough.forward(asked.shares, asked.head).map(PodHandlerOutcome::Deferred)
+                self.passthrough.forward(None, asked.shares, asked.head).map(PodHandlerOutcome::Deferred)
             }
         };
         self.answer_or_refuse(step, asked, out)
@@ -163,7 +163,7 @@ impl GoogleDialect {
         match pod.entitlements().google() {
             EntitlementState::Decided(GoogleEntitlement::Federated(own)) => self.own(pod, own, asked, out),
             EntitlementState::Decided(GoogleEntitlement::Passthrough) => {
-                let later = self.passthrough.forward(asked.shares, asked.head)?;
+                let later = self.passthrough.forward(Some(pod), asked.shares, asked.head)?;
                 Ok(PodHandlerOutcome::Deferred(long_polls::cancel_on_revocation(pod, later, self.server())))
             }
             EntitlementState::Decided(GoogleEntitlement::Refused(tree, why)) => {

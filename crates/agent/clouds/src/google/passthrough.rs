@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
+use seawall_core::cloud::CloudName;
 use seawall_http::{Refusal, RequestHead, ResponseContext, ResponseFraming};
 use seawall_protocols::google::{self, MetadataServerKind};
 use seawall_server::connection_client::UpstreamChargedClient;
@@ -40,12 +41,13 @@ impl GooglePassthrough {
         Self { forwarder, server }
     }
 
-    /// Forwards the request if the rules allow it, and returns the deferred response.
+    /// Forwards the request if the rules allow it, and returns the deferred response. `pod` is the client, if it is a known pod.
     ///
     /// # Errors
     /// A rule forbids the request, or too many long polls are open.
     pub(super) fn forward(
         &self,
+        pod: Option<&Arc<PodEntry>>,
         shares: UpstreamChargedClient<'_>,
         head: &RequestHead<'_, '_>,
     ) -> Result<DeferredResponse, Refusal> {
@@ -61,9 +63,13 @@ impl GooglePassthrough {
         };
         let (is_poll, answer) = self.forwarder.forward(shares, &forward)?;
         let server = self.server;
+        let token_reader = pod.filter(|_| admitted.is_token_request).cloned();
         Ok(DeferredResponse::new(&request_kind_labels::FORWARD, is_poll, async move {
-            Box::new(PassthroughResponse { server, answer: answer.await })
-                as Box<dyn CompletedDeferredResponse>
+            let answer = answer.await;
+            if let (Some(pod), Ok(UpstreamResponse { status: 200, .. })) = (token_reader, &answer) {
+                pod.record_node_credentials(CloudName::Google);
+            }
+            Box::new(PassthroughResponse { server, answer }) as Box<dyn CompletedDeferredResponse>
         }))
     }
 }
@@ -79,7 +85,7 @@ impl GooglePassthrough {
         shares: UpstreamChargedClient<'_>,
         head: &RequestHead<'_, '_>,
     ) -> Result<DeferredResponse, Refusal> {
-        let response = self.forward(shares, head)?;
+        let response = self.forward(Some(pod), shares, head)?;
         let response = long_polls::end_on_revocation(pod, response, self.server);
         Ok(DeferredResponse { route: &route::REAL_SERVER, ..response })
     }

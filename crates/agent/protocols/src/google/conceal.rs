@@ -70,6 +70,8 @@ pub struct AdmittedRequest<'b> {
     ///
     /// The caller's timeout must be longer than the long poll's timeout, which the target contains as `timeout_sec`.
     pub long_poll: Option<WaitForChange<'b>>,
+    /// True if a successful response contains an access token of the node.
+    pub is_token_request: bool,
 }
 
 /// Decides whether to send a request to the real server, and rewrites the request.
@@ -97,7 +99,8 @@ pub fn admit_request<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'
     place.allows(&target.path, &params)?;
     let hold = if place == PathScope::Discovery { None } else { params.long_poll() };
     let query = upstream_query(&params, hold.as_ref())?;
-    Ok(AdmittedRequest { target: join(target.path, &query), long_poll: hold })
+    let is_token_request = is_token(&target.path);
+    Ok(AdmittedRequest { target: join(target.path, &query), long_poll: hold, is_token_request })
 }
 
 /// The part of the metadata tree to which a path belongs. Each part has its own rules.
@@ -259,6 +262,18 @@ fn is_concealed(path: &CanonicalPath<'_>) -> bool {
             || CONCEALED_NAMES.iter().any(|word| letters == word.as_bytes())
             || CONCEALED_FAMILIES.iter().any(|word| letters.starts_with(word.as_bytes()))
     })
+}
+
+/// True if the real server has an access token at this path: `service-accounts/ACCOUNT/token`, or in 0.1
+/// `service-accounts/ACCOUNT/acquire` and `auth-token`.
+fn is_token(path: &CanonicalPath<'_>) -> bool {
+    let mut from_the_end = path.segments().rev();
+    let mut name = || FoldedName::of(from_the_end.next().unwrap_or_default());
+    let [last, _account, directory] = [name(), name(), name()];
+    match last.as_bytes() {
+        b"token" | b"acquire" => directory.as_bytes() == b"serviceaccounts",
+        last => last == b"authtoken",
+    }
 }
 
 /// The first 24 letters and digits of a name, in lower case. So `kube-env`, `Kube_Env` and `kubeEnv` have the same folded name.

@@ -51,6 +51,35 @@ fn what_pods_need_goes_upstream_as_it_is() {
 }
 
 #[test]
+fn requests_for_the_nodes_token_are_known_in_every_version_and_spelling() {
+    let is_token = |target: &str| forward(&get(target), |admitted| admitted.is_token_request).unwrap();
+    for instance in INSTANCES {
+        for name in [
+            "service-accounts/default/token",
+            "service-accounts/cart@shop.iam.gserviceaccount.com/token?scopes=a&alt=text",
+            "service-accounts/default/acquire",
+            "Service-Accounts/default/%74OKEN",
+            "serviceAccounts/x/../default/token",
+            "auth-token",
+        ] {
+            assert!(is_token(&format!("{instance}{name}")), "{instance}{name}");
+        }
+        for name in [
+            "service-accounts/default/email",
+            "service-accounts/default/?recursive=true",
+            "service-accounts/token/email",
+            "service-accounts/token",
+            "attributes/token",
+            "zone",
+            "",
+        ] {
+            assert!(!is_token(&format!("{instance}{name}")), "{instance}{name}");
+        }
+    }
+    assert!(!is_token("/"));
+}
+
+#[test]
 fn other_spellings_go_upstream_in_the_canonical_one() {
     let token = "/computeMetadata/v1/instance/service-accounts/default/token";
     let absolute = format!("http://metadata.google.internal{token}");
