@@ -8,13 +8,25 @@ use std::sync::Arc;
 use rustix::thread::CapabilitySet;
 use seawall_core::PodUid;
 use seawall_redirect::netfilter::AgentPorts;
-use seawall_redirect::{netfilter, nft_rules};
+use seawall_redirect::{detach, netfilter, nft_rules};
 
 use crate::support::agent::{at_node, gate};
 use crate::support::*;
 
 fn load(rules: &str) {
     within("node", || nft_rules::load_rules(rules)).unwrap_or_else(|error| panic!("{error}\n{rules}"));
+}
+
+/// Answers `text` to every client at an address of the node. It ends with the test's process.
+fn serve_at_node(address: &str, port: u16, text: &'static [u8]) {
+    let server = within("node", || TcpListener::bind((address, port)).unwrap());
+    std::thread::spawn(move || {
+        for stream in server.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(text);
+        }
+    });
 }
 
 #[test]
@@ -96,14 +108,7 @@ fn a_service_whose_endpoint_is_a_metadata_address_leads_no_pod_there() {
 fn what_the_node_sends_to_an_address_of_its_own_is_not_dropped() {
     let lab = Arc::new(Lab::attached());
     assert!(ip("-n node address add 169.254.169.254/32 dev lo"));
-    let server = within("node", || TcpListener::bind(("169.254.169.254", 80)).unwrap());
-    std::thread::spawn(move || {
-        for stream in server.incoming() {
-            let mut stream = stream.unwrap();
-            let _ = stream.read(&mut [0; 1024]);
-            let _ = stream.write_all(b"own");
-        }
-    });
+    serve_at_node("169.254.169.254", 80, b"own");
     for load_rules in [
         || netfilter::load_drop_rules(&AgentPorts::default()).map(drop),
         || nft_rules::load_rules(&nft_rules::format_drop_rules()),
@@ -111,6 +116,33 @@ fn what_the_node_sends_to_an_address_of_its_own_is_not_dropped() {
         within("node", load_rules).unwrap();
         assert_eq!(lab.outside().fetch_from_server("169.254.169.254"), "own");
     }
+}
+
+/// The steps of docs/migrate-from-metadata-concealment.md: Seawall takes the pods over while the proxy and its rule are there, and
+/// gives them back.
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn a_concealing_proxys_rule_catches_pods_before_the_programs_and_after_them() {
+    let lab = Arc::new(Lab::new());
+    let mut one = lab.pod(ONE);
+    let mut fetch = || one.fetch_from_server("169.254.169.254");
+    assert!(ip("-n node address add 169.254.169.252/32 dev lo"));
+    let rule = "iifname != \"up0\" ip daddr 169.254.169.254 tcp dport 80 dnat to 169.254.169.252:988";
+    load(&format!(
+        "table ip proxy {{\nchain pods {{ type nat hook prerouting priority dstnat; {rule}; }}\n}}\n"
+    ));
+    assert_eq!(fetch(), "ECONNREFUSED", "the rule without the proxy leads pods nowhere");
+    serve_at_node("169.254.169.252", 988, b"proxy");
+    assert_eq!(fetch(), "proxy");
+    lab.attach();
+    within("node", || netfilter::load_drop_rules(&AgentPorts::default())).unwrap();
+    assert_eq!(fetch(), "EPERM");
+    let agent = Agent::start(&lab);
+    assert_eq!(fetch(), "agent:one");
+    drop(agent);
+    detach(&lab.pins).unwrap();
+    within("node", netfilter::remove_rules).unwrap();
+    assert_eq!(fetch(), "proxy");
 }
 
 /// firewalld flushes all rules when it starts, and an operator can remove single ones.
