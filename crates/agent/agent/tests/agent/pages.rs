@@ -18,7 +18,7 @@ use crate::support::world::{Plan, World};
 const OPERATE: &str = include_str!("../../../../../docs/operate.md");
 
 /// Every page that shows a configuration or names a metric.
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     include_str!("../../../../../README.md"),
     include_str!("../../../../../THREAT-MODEL.md"),
     include_str!("../../../../../docs/install.md"),
@@ -27,6 +27,7 @@ const PAGES: [&str; 9] = [
     include_str!("../../../../../docs/migrate-from-kiam.md"),
     include_str!("../../../../../docs/migrate-from-kube2iam.md"),
     include_str!("../../../../../docs/migrate-from-gke-metadata-server.md"),
+    include_str!("../../../../../docs/migrate-from-metadata-concealment.md"),
     include_str!("../../../../../docs/move-nodes.md"),
 ];
 
