@@ -108,8 +108,16 @@ impl FairScheduler {
     }
 
     /// Queues a connection for a later round. A connection may be in a queue only once.
-    pub(crate) fn enqueue(&self, share: &Rc<ClientTurns>, key: ConnectionKey) {
-        share.waiting.borrow_mut().push_back(key);
+    ///
+    /// A guest (`is_guest`) comes before the client's other connections. It has a place that the client's next guest needs, and the guest
+    /// budget limits how often this happens. Behind thousands of other connections, a guest waited so long that a client got half of its
+    /// guests.
+    pub(crate) fn enqueue(&self, share: &Rc<ClientTurns>, key: ConnectionKey, is_guest: bool) {
+        if is_guest {
+            share.waiting.borrow_mut().push_front(key);
+        } else {
+            share.waiting.borrow_mut().push_back(key);
+        }
         if !share.is_listed.replace(true) {
             self.waiting.borrow_mut().push_back(share.clone());
         }
@@ -217,14 +225,23 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_comes_before_its_clients_other_connections_and_not_before_other_clients() {
+        let (turns, loud, quiet) = two_callers();
+        (0..3).for_each(|key| turns.enqueue(&loud, key, false));
+        turns.enqueue(&quiet, 50, false);
+        turns.enqueue(&loud, 9, true);
+        assert_eq!(begin(&turns), [9, 0, 1, 2, 50]);
+    }
+
+    #[test]
     fn turns_go_round_callers_and_not_connections() {
         let (turns, hostile, quiet) = two_callers();
-        (0..1000).for_each(|key| turns.enqueue(&hostile, key));
-        turns.enqueue(&quiet, 5000);
+        (0..1000).for_each(|key| turns.enqueue(&hostile, key, false));
+        turns.enqueue(&quiet, 5000, false);
         let first = begin(&turns);
         assert_eq!(first.len(), OF_ALL as usize / 2 + 1);
         assert!(first.contains(&5000));
-        turns.enqueue(&quiet, 5000);
+        turns.enqueue(&quiet, 5000, false);
         assert!(begin(&turns).contains(&5000), "and in the next round again");
     }
 
@@ -276,10 +293,10 @@ mod tests {
     fn a_key_that_is_given_again_and_again_waits_once() {
         let (turns, share, _) = two_callers();
         for _ in 0..1000 {
-            turns.enqueue(&share, 7);
+            turns.enqueue(&share, 7, false);
             share.remove(7);
         }
-        turns.enqueue(&share, 7);
+        turns.enqueue(&share, 7, false);
         assert_eq!(begin(&turns), [7]);
         assert!(share.waiting.borrow().is_empty());
     }
@@ -287,7 +304,7 @@ mod tests {
     #[test]
     fn connections_that_ended_while_they_waited_take_no_turn() {
         let (turns, share, _) = two_callers();
-        (0..100).for_each(|key| turns.enqueue(&share, key));
+        (0..100).for_each(|key| turns.enqueue(&share, key, false));
         let woken = RefCell::new(Vec::new());
         turns.begin_round(|key, _| {
             let is_there = key >= 90;

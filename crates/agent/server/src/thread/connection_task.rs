@@ -136,7 +136,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
             self.is_parked_or_has_task.set(true);
             // A connection is in a queue only once, even if its task wakes several times.
             if before.is_none_or(|before| !Rc::ptr_eq(&before.queue, of)) {
-                turns.enqueue(of, self.key);
+                turns.enqueue(of, self.key, self.is_guest.get());
             }
         }
         is_admitted
