@@ -51,6 +51,10 @@ pub(crate) enum ConnectionState {
     Writing,
 }
 
+/// The least time that a guest has for its first byte. A full backlog can drop the request of a connection, which the kernel hands to the agent
+/// 3 s after the connect (TCP_DEFER_ACCEPT). Linux then sends the request for the fifth time 6.2 s after the first.
+const GUEST_FIRST_BYTE: Duration = Duration::from_secs(4);
+
 /// The time limit for a guest's request head, from the first byte to the last byte. A guest is a connection that ends after one
 /// answer.
 const GUEST_HEAD: Duration = Duration::from_millis(500);
@@ -71,7 +75,7 @@ impl ConnectionTimeouts {
     /// head in one TCP segment, but a hostile pod could occupy all guest slots of its shard with partial heads.
     fn allowed(&self, state: ConnectionState, is_guest: bool) -> Option<Duration> {
         match state {
-            ConnectionState::AwaitingFirstByte if is_guest => Some(self.head),
+            ConnectionState::AwaitingFirstByte if is_guest => Some(self.head.max(GUEST_FIRST_BYTE)),
             ConnectionState::AwaitingHead if is_guest => Some(self.head.min(GUEST_HEAD)),
             ConnectionState::AwaitingHead => Some(self.head),
             ConnectionState::AwaitingFirstByte | ConnectionState::Idle => Some(self.idle),
@@ -446,7 +450,9 @@ mod tests {
         let late = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
         let guest = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
         guest.is_guest.set(true);
-        assert_eq!(table.end_overdue(&TIMEOUTS, at(3), 8), 1);
+        // Its request, dropped once, can arrive until then.
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(4), 8), 0);
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(5), 8), 1);
         assert!(guest.is_ended() && !late.is_ended());
         late.waits.set_state(ConnectionState::AwaitingHead, at(50));
         assert_eq!(
