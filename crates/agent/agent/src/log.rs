@@ -42,7 +42,8 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The number of checks after which [`AgentLog::flush_with_timeout`] stops waiting if no program reads standard error (0.5 s).
 ///
-/// The drain (`DRAIN` in `seawall_server::thread`) and these checks together take less than 5 s.
+/// The drain (`DRAIN` and `REPLACED_DRAIN` in `seawall_server::thread`) and these checks together take less than 5 s, or less than 9 s if another
+/// agent already serves.
 const LOOKS_UNREAD: usize = 10;
 
 /// The number of checks after which [`AgentLog::flush_with_timeout`] always stops waiting (3 s).

@@ -134,6 +134,11 @@ impl TimedState {
         matches!(self.state.get(), ConnectionState::Idle | ConnectionState::AwaitingFirstByte)
     }
 
+    /// True if the client has sent nothing yet.
+    pub(crate) fn is_awaiting_first_byte(&self) -> bool {
+        self.state.get() == ConnectionState::AwaitingFirstByte
+    }
+
     /// True if the table may end this connection, because the client has not used the connection for a while.
     /// A connection without a first byte may belong to a pod that gets no CPU time. Therefore the table keeps such a connection
     /// for at least the time limit of a request head.

@@ -16,7 +16,7 @@ use seawall_core::Moment;
 use super::connection_state::{ConnectionClient, ConnectionData, WaitingForTurn, store_buffered};
 use super::request::{NextAction, RequestOrigin};
 use super::socket::ReadOutcome;
-use super::{READ, Scratch, TrafficThread};
+use super::{DrainPatience, READ, Scratch, TrafficThread};
 use crate::connection_client::ServedPod;
 use crate::connection_table::ConnectionState;
 use crate::fairness::buffer_budget::BufferedBytes;
@@ -101,8 +101,12 @@ impl<P: ServedPod> ConnectionOnThread<P> {
     /// Waits for the next bytes of the client. During a drain, closes an idle connection, unless the client may still send one
     /// more request.
     fn wait_for_client(&self) {
-        let ends = self.thread.draining.get() && !self.thread.is_patient.get();
-        if ends && self.connection_state.is_idle() {
+        let may_wait = match self.thread.drain_patience.get() {
+            DrainPatience::Idle => true,
+            DrainPatience::Silent => self.connection_state.is_awaiting_first_byte(),
+            DrainPatience::None => !self.thread.draining.get(),
+        };
+        if !may_wait && self.connection_state.is_idle() {
             return self.leave();
         }
         if let Err(error) = self.socket.watch(&self.thread.ready_queue.poller, self.key) {

@@ -10,7 +10,9 @@ use std::time::Duration;
 use rustix::event::epoll::EventFlags;
 
 use super::connection_task::ConnectionOnThread;
-use super::{ACCEPT_PAUSE, DRAIN, LAST_ANSWERS, TrafficThread};
+use super::{
+    ACCEPT_PAUSE, DRAIN, DrainPatience, FIRST_REQUESTS, LAST_ANSWERS, REPLACED_DRAIN, TrafficThread,
+};
 use crate::connection_client::ServedPod;
 use crate::connection_table::ConnectionKey;
 use crate::epoll::MAX_EVENTS;
@@ -77,26 +79,39 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Completes the requests that are in progress or have arrived, and closes all other connections.
-    /// If another agent already accepts new connections, an idle connection first gets time for one more request. The answer to that
-    /// request tells the client to close the connection. This avoids errors: if an idle connection simply closes, a request that is already
-    /// on the way fails. If no other agent runs yet, the drain gives no extra time, because extra time would only delay the start
-    /// of the other agent.
+    /// If another agent already accepts new connections, an idle connection first gets time for one more request, and a client that has sent
+    /// nothing yet gets more time. The answer to that request tells the client to close the connection. This avoids errors: if an idle
+    /// connection simply closes, a request that is already on the way fails. If no other agent runs yet, the drain gives no extra time,
+    /// because extra time would only delay the start of the other agent.
     ///
     /// `spent` is the part of [`DRAIN`] that the last accepts have already used.
     pub(super) async fn drain(self: &Rc<Self>, spent: Duration) {
-        let waited = if self.is_patient.get() { LAST_ANSWERS.saturating_sub(spent) } else { Duration::ZERO };
-        let _ = tokio::time::timeout(waited, self.all_gone()).await;
-        self.is_patient.set(false);
-        let idle = self.connections.borrow().idle_connections();
-        // Consume the list, because each entry keeps its socket open.
-        idle.into_iter().for_each(|connection| {
-            ConnectionOnThread { thread: self.clone(), connection }.close_unless_request_arrived();
-        });
-        if tokio::time::timeout(DRAIN.saturating_sub(waited + spent), self.all_gone()).await.is_err() {
+        let begun = tokio::time::Instant::now();
+        let all_gone_until = async |limit: Duration| {
+            tokio::time::timeout(limit.saturating_sub(spent + begun.elapsed()), self.all_gone()).await
+        };
+        let is_replaced = self.drain_patience.get() != DrainPatience::None;
+        if is_replaced {
+            let _ = all_gone_until(LAST_ANSWERS).await;
+            self.end_patience(DrainPatience::Silent);
+            let _ = all_gone_until(FIRST_REQUESTS).await;
+        }
+        self.end_patience(DrainPatience::None);
+        if all_gone_until(if is_replaced { REPLACED_DRAIN } else { DRAIN }).await.is_err() {
             tracing::warn!(
                 open = self.connections.borrow().len(),
                 "the drain timed out; the agent closes the open connections"
             );
         }
+    }
+
+    /// Closes the connections without a request that may no longer stay open.
+    fn end_patience(self: &Rc<Self>, left: DrainPatience) {
+        self.drain_patience.set(left);
+        let idle = self.connections.borrow().idle_connections();
+        // Consume the list, because each entry keeps its socket open.
+        idle.into_iter().for_each(|connection| {
+            ConnectionOnThread { thread: self.clone(), connection }.close_unless_request_arrived();
+        });
     }
 }
