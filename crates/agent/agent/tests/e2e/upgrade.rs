@@ -17,6 +17,8 @@ const RATE: u64 = 300;
 /// Each load lasts at least so long, and until everything that it is to outlast is done.
 const LEAST: Duration = Duration::from_secs(62);
 const ROLLOUTS: usize = 4;
+/// Wants four processors at all times.
+const BUSY: &str = "for i in 1 2 3; do while :; do :; done & done; while :; do :; done";
 const ZONE: &str = "/computeMetadata/v1/instance/zone";
 
 #[test]
@@ -25,22 +27,53 @@ fn no_request_fails_while_agents_are_rolled_out() {
     let node = Node::start(&["cart", "search"]);
     node.install();
     let loads = [("cart", "--keepalive=false"), ("search", "--keepalive=true")];
-    let loads = loads.map(|(account, kept)| (account, load(&node, account, kept)));
+    let loads = loads.map(|(account, kept)| (account, load(&node, account, kept, Class::Burstable)));
     let clock = Clock::system();
     let begun = clock.now();
+    roll_out(&node);
+    wait_until_true("the least time of a load", || clock.now().since(begun) >= LEAST);
+    print_connects();
+    for (account, load) in loads {
+        interrupt(&node, account);
+        judge(account, load, 18_000);
+    }
+    assert_eq!(node.real.pods(), 0);
+}
+
+/// The clients have the least right to the CPU, and other pods want all of it. The agent before ended connections whose clients had not sent
+/// their request yet: they got no CPU time for more than three seconds after their connect.
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn no_request_of_pods_that_get_little_cpu_time_fails_while_agents_are_rolled_out() {
+    let node = Node::start(&["cart", "search"]);
+    node.install();
+    let loads = [("cart", "--keepalive=false"), ("search", "--keepalive=true")];
+    let loads = loads.map(|(account, kept)| (account, load(&node, account, kept, Class::BestEffort)));
+    let mut busy = running("busy", "cart", Class::Burstable, &["/usr/bin/sh", "-c", BUSY]);
+    busy["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "500m"}});
+    node.create_pod(&busy);
+    node.wait_until_pod_running("busy");
+    let clock = Clock::system();
+    let begun = clock.now();
+    roll_out(&node);
+    wait_until_true("the least time of a load", || clock.now().since(begun) >= LEAST);
+    print_connects();
+    for (account, load) in loads {
+        interrupt(&node, account);
+        // Each load gets about a hundredth of a processor.
+        judge(account, load, 500);
+    }
+    assert_eq!(node.real.pods(), 0);
+}
+
+fn roll_out(node: &Node) {
+    let clock = Clock::system();
     for revision in 1..=ROLLOUTS {
         let (start, before) = (clock.now(), node.agents());
         node.upgrade(&json!({"podAnnotations": {"seawall.test/revision": revision.to_string()}}));
         assert_ne!(node.agents(), before);
         eprintln!("rollout {revision}: {:?}", clock.now().since(start));
     }
-    wait_until_true("the least time of a load", || clock.now().since(begun) >= LEAST);
-    print_connects();
-    for (account, load) in loads {
-        interrupt(&node, account);
-        judge(account, load);
-    }
-    assert_eq!(node.real.pods(), 0);
 }
 
 /// Good ones are in force, a bad one is not, and the agent is the same throughout.
@@ -52,7 +85,7 @@ fn no_request_fails_while_the_configuration_is_reloaded() {
     let mut batch = node.run(&pod("batch", "batch", Class::Burstable));
     let (agents, process) = (node.agents(), node.agent_process());
     let loads = [("cart", "--keepalive=false"), ("search", "--keepalive=true")];
-    let loads = loads.map(|(account, kept)| (account, load(&node, account, kept)));
+    let loads = loads.map(|(account, kept)| (account, load(&node, account, kept, Class::Burstable)));
     let clock = Clock::system();
     let begun = clock.now();
     let zone = |name: &str| json!({"config": {"google": {"zone": name}}});
@@ -79,7 +112,7 @@ fn no_request_fails_while_the_configuration_is_reloaded() {
     print_connects();
     for (account, load) in loads {
         interrupt(&node, account);
-        judge(account, load);
+        judge(account, load, 18_000);
     }
     assert_eq!((node.agents(), node.agent_process()), (agents, process));
 }
@@ -110,8 +143,8 @@ fn interrupt(node: &Node, account: &str) {
 /// AWS SDK has connections. On a busy machine this pod waits for the CPU for seconds, and would then send at once what was due meanwhile.
 /// The redirect refuses what exceeds a pod's share of waiting connections. For the same reason the timeout is long: it must expose an answer
 /// that never comes, not a slow machine.
-fn load(node: &Node, account: &str, kept: &str) -> Child {
-    let mut pod = running(account, account, Class::Burstable, &["/usr/bin/sleep", "infinity"]);
+fn load(node: &Node, account: &str, kept: &str, class: Class) -> Child {
+    let mut pod = running(account, account, class, &["/usr/bin/sleep", "infinity"]);
     pod["spec"]["containers"][0]["image"] =
         json!(concat!("seawall.local/seawall:", env!("CARGO_PKG_VERSION")));
     let mut process = node.run(&pod);
@@ -129,7 +162,7 @@ fn load(node: &Node, account: &str, kept: &str) -> Child {
 
 /// Every request that was sent was answered well. One that a kept connection's end met half way is sent again, as HTTP's clients do. What
 /// waited for its turn when the load was interrupted was not sent.
-fn judge(account: &str, load: Child) {
+fn judge(account: &str, load: Child, least: u64) {
     let output = load.wait_with_output().unwrap();
     let log = String::from_utf8_lossy(&output.stdout);
     let said: Value = serde_json::from_str(log.trim()).unwrap_or_else(|_| panic!("{log}"));
@@ -138,7 +171,7 @@ fn judge(account: &str, load: Child) {
     eprintln!("{account}: {sent} requests, {codes}, on {connections} connections, {retried} sent again");
     eprintln!("{account}: the load's own findings: {}", said["findings"]);
     let what = format!("failures {}, for example {}", said["failures"], said["sample_responses"]);
-    assert!(sent >= 18_000, "{log}");
+    assert!(sent >= least, "{log}");
     assert_eq!((&said["good"], &said["failures"]), (&json!(sent), &json!({})), "{what}");
     assert_eq!(codes, &json!({"200": sent}), "{what}");
 }
