@@ -1,7 +1,7 @@
 //! Handles signals. Some signals stop the agent, one signal reloads the configuration, and the agent ignores some signals.
 //!
 //! The first SIGTERM or SIGINT starts the drain (`app`). A second such signal ends the agent at once. Kubernetes sends SIGTERM, waits for the grace
-//! period and then kills the process. The drain takes at most 4 s, which is shorter than any usual grace period. By default, some other signals would
+//! period and then kills the process. The drain takes at most 8 s, which is shorter than any usual grace period. By default, some other signals would
 //! end the process without a drain, so the agent logs these signals and ignores them. `app` and `uninstall` read the signals.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
