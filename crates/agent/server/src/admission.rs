@@ -10,7 +10,7 @@
 //! answers only the first request, with the header `Connection: close`, and then closes the connection. Guests get a limited part
 //! of the CPU time ([`GuestCpuBudget`]), because a guest costs three times as much as an answer on an open connection.
 //!
-//! This module does not use sockets. The thread passes the current time and the used CPU time of the process to this module.
+//! This module does not use sockets. The thread passes the current time and its used CPU time to this module.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -52,8 +52,6 @@ const QUOTA_PERIOD: Duration = Duration::from_millis(100);
 pub(crate) struct GuestCpuBudget {
     /// The number of cores that this thread may use.
     cores: f64,
-    /// The number of threads that share the process's CPU time.
-    threads: f64,
     /// The number of CPU seconds that guests may use now.
     /// The number can be negative, because the thread charges an unexpected guest only after it has accepted the guest.
     credit: f64,
@@ -67,7 +65,7 @@ pub(crate) struct GuestCpuBudget {
 #[derive(Clone, Copy, Debug)]
 struct CpuSample {
     at: Moment,
-    /// The thread's part of what the process has used.
+    /// What the thread has used.
     used: f64,
     paid: f64,
 }
@@ -79,15 +77,16 @@ impl GuestCpuBudget {
         let threads = threads.max(1) as f64;
         let cores = cores.map_or(1.0, |cores| (cores / threads).min(1.0));
         let credit = SAVED.as_secs_f64() * cores;
-        Self { cores, threads, credit, paid: 0.0, samples: VecDeque::new() }
+        Self { cores, credit, paid: 0.0, samples: VecDeque::new() }
     }
 
-    /// Increases the budget for the time since the last call. `used` is the CPU time that the process has used so far.
+    /// Increases the budget for the time since the last call. `used` is the CPU time that this thread has used so far. Another thread can be
+    /// idle meanwhile, so the time of the process would not show that this thread is busy.
     ///
     /// Guests get the larger of two amounts, both over the last [`QUOTA_PERIOD`]: an eighth of the used CPU time, or what other work left of the
     /// usable part of the quota.
     pub(crate) fn grow(&mut self, now: Moment, used: Duration) {
-        let sample = CpuSample { at: now, used: used.as_secs_f64() / self.threads, paid: self.paid };
+        let sample = CpuSample { at: now, used: used.as_secs_f64(), paid: self.paid };
         let last = self.samples.back().copied();
         self.samples.push_back(sample);
         while self.samples.get(1).is_some_and(|second| now.since(second.at) >= QUOTA_PERIOD) {

@@ -51,8 +51,8 @@ pub(crate) enum ConnectionState {
     Writing,
 }
 
-/// The least time that a guest has for its first byte. A full backlog can drop the request of a connection, which the kernel hands to the agent
-/// 3 s after the connect (TCP_DEFER_ACCEPT). Linux then sends the request for the fifth time 6.2 s after the first.
+/// The least time that a guest has for its first byte, unless memory is short. A full backlog can drop the request of a connection, which the kernel hands to the agent
+/// 3 s after the connect (TCP_DEFER_ACCEPT). Linux sends the request again for the fifth time after 6.3 s.
 const GUEST_FIRST_BYTE: Duration = Duration::from_secs(4);
 
 /// The time limit for a guest's request head, from the first byte to the last byte. A guest is a connection that ends after one
@@ -134,7 +134,7 @@ impl TimedState {
         matches!(self.state.get(), ConnectionState::Idle | ConnectionState::AwaitingFirstByte)
     }
 
-    /// True if the client has sent nothing yet.
+    /// True if the agent has read nothing of the client yet.
     pub(crate) fn is_awaiting_first_byte(&self) -> bool {
         self.state.get() == ConnectionState::AwaitingFirstByte
     }
@@ -266,7 +266,11 @@ impl<C: TableEntry> ConnectionTable<C> {
     pub(crate) fn end_overdue(&mut self, timeouts: &ConnectionTimeouts, now: Moment, most: usize) -> usize {
         let is_overdue = |one: &C| {
             let TimedState { state, since } = one.state();
-            timeouts.allowed(state.get(), one.is_guest()).is_some_and(|most| now.since(since.get()) > most)
+            let is_late = timeouts
+                .allowed(state.get(), one.is_guest())
+                .is_some_and(|most| now.since(since.get()) > most);
+            // The request of an idle connection can have arrived while the connection waited for its turn.
+            is_late && !(one.state().is_idle() && one.has_unread_bytes())
         };
         let keys: Vec<ConnectionKey> = self.waiting(is_overdue).take(most).collect();
         keys.into_iter().filter(|key| self.end(*key)).count()
@@ -466,6 +470,21 @@ mod tests {
             "the time of a head begins with its first byte"
         );
         assert_eq!(table.end_overdue(&TIMEOUTS, at(53), 8), 1);
+    }
+
+    /// A connection whose client has no turns left is read late.
+    #[test]
+    fn a_connection_whose_request_has_arrived_is_not_overdue() {
+        let mut table = ConnectionTable::default();
+        let cap = Arc::new(PermitCounter::default());
+        for state in [ConnectionState::AwaitingFirstByte, ConnectionState::Idle] {
+            let guest = enter(&mut table, &cap, state, at(0));
+            guest.is_guest.set(true);
+            guest.has_unread_bytes.set(true);
+            assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8), 0, "{state:?}");
+            guest.has_unread_bytes.set(false);
+            assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8), 1, "{state:?}");
+        }
     }
 
     #[test]

@@ -62,6 +62,7 @@ pub(crate) struct ClientTurns {
     taken: Cell<u32>,
     lately: Cell<u32>,
     waiting: RefCell<VecDeque<ConnectionKey>>,
+    waiting_guests: RefCell<VecDeque<ConnectionKey>>,
     is_listed: Cell<bool>,
 }
 
@@ -109,15 +110,12 @@ impl FairScheduler {
 
     /// Queues a connection for a later round. A connection may be in a queue only once.
     ///
-    /// A guest (`is_guest`) comes before the client's other connections. It has a place that the client's next guest needs, and the guest
-    /// budget limits how often this happens. Behind thousands of other connections, a guest waited so long that a client got half of its
-    /// guests.
+    /// Guests (`is_guest`) come before the client's other connections, but get at most half of the client's turns while others wait. A guest has
+    /// a place that the client's next guest needs. Behind thousands of other connections, a guest waited so long that a client got half of
+    /// its guests.
     pub(crate) fn enqueue(&self, share: &Rc<ClientTurns>, key: ConnectionKey, is_guest: bool) {
-        if is_guest {
-            share.waiting.borrow_mut().push_front(key);
-        } else {
-            share.waiting.borrow_mut().push_back(key);
-        }
+        let queue = if is_guest { &share.waiting_guests } else { &share.waiting };
+        queue.borrow_mut().push_back(key);
         if !share.is_listed.replace(true) {
             self.waiting.borrow_mut().push_back(share.clone());
         }
@@ -182,21 +180,29 @@ impl ClientTurns {
     /// The thread may soon give the same key to another connection. Without the removal, the queue could then contain that
     /// connection twice.
     pub(crate) fn remove(&self, key: ConnectionKey) {
-        let mut waiting = self.waiting.borrow_mut();
-        if let Some(place) = waiting.iter().position(|one| *one == key) {
-            waiting.remove(place);
+        for queue in [&self.waiting, &self.waiting_guests] {
+            let mut waiting = queue.borrow_mut();
+            if let Some(place) = waiting.iter().position(|one| *one == key) {
+                waiting.remove(place);
+            }
         }
     }
 
     /// Wakes at most `most` connections of this client. Returns true if more connections wait.
     fn admit(self: &Rc<Self>, most: u32, wake: &impl Fn(ConnectionKey, &Rc<Self>) -> bool) -> bool {
-        let mut woken = 0;
-        while woken < most {
-            let Some(key) = self.waiting.borrow_mut().pop_front() else { return false };
-            // A connection that ended while it waited does not count.
-            woken += u32::from(wake(key, self));
-        }
-        !self.waiting.borrow().is_empty()
+        let wake_from = |queue: &RefCell<VecDeque<ConnectionKey>>, most: u32| {
+            let mut woken = 0;
+            while woken < most {
+                let Some(key) = queue.borrow_mut().pop_front() else { break };
+                // A connection that ended while it waited does not count.
+                woken += u32::from(wake(key, self));
+            }
+            woken
+        };
+        let mut woken = wake_from(&self.waiting_guests, most.div_ceil(2));
+        woken += wake_from(&self.waiting, most - woken);
+        wake_from(&self.waiting_guests, most - woken);
+        !self.waiting.borrow().is_empty() || !self.waiting_guests.borrow().is_empty()
     }
 }
 
@@ -225,12 +231,22 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_comes_before_its_clients_other_connections_and_not_before_other_clients() {
+    fn guests_come_before_their_clients_other_connections_and_get_at_most_half_of_its_turns() {
         let (turns, loud, quiet) = two_callers();
-        (0..3).for_each(|key| turns.enqueue(&loud, key, false));
-        turns.enqueue(&quiet, 50, false);
-        turns.enqueue(&loud, 9, true);
-        assert_eq!(begin(&turns), [9, 0, 1, 2, 50]);
+        let share = turns.share.get() as usize;
+        (0..100).for_each(|key| turns.enqueue(&loud, key, false));
+        turns.enqueue(&quiet, 500, false);
+        (1000..1100).for_each(|key| turns.enqueue(&loud, key, true));
+        let half = share / 2;
+        let round = begin(&turns);
+        let expected: Vec<_> = (1000..1000 + half).chain(0..half).chain([500]).collect();
+        assert_eq!(round, expected);
+        // Without others, they get all turns.
+        while turns.waiting.borrow().iter().any(|client| !client.waiting.borrow().is_empty()) {
+            begin(&turns);
+        }
+        (2000..2100).for_each(|key| turns.enqueue(&loud, key, true));
+        assert_eq!(begin(&turns).len(), share);
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl<P: ServedPod> TrafficThread<P> {
     /// connection simply closes, a request that is already on the way fails. If no other agent runs yet, the drain gives no extra time,
     /// because extra time would only delay the start of the other agent.
     ///
-    /// `spent` is the part of [`DRAIN`] that the last accepts have already used.
+    /// `spent` is the part of [`DRAIN`] or [`REPLACED_DRAIN`] that the last accepts have already used.
     pub(super) async fn drain(self: &Rc<Self>, spent: Duration) {
         let begun = tokio::time::Instant::now();
         let all_gone_until = async |limit: Duration| {

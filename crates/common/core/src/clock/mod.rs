@@ -99,7 +99,16 @@ fn system_now() -> Moment {
 
 /// Returns the CPU time that all threads of this process have used so far (`clock_gettime(2)`).
 pub fn process_cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    cpu_time(rustix::time::ClockId::ProcessCPUTime)
+}
+
+/// Returns the CPU time that the calling thread has used so far (`clock_gettime(2)`).
+pub fn thread_cpu_time() -> Duration {
+    cpu_time(rustix::time::ClockId::ThreadCPUTime)
+}
+
+fn cpu_time(clock: rustix::time::ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
