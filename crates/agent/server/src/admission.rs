@@ -52,6 +52,8 @@ const QUOTA_PERIOD: Duration = Duration::from_millis(100);
 pub(crate) struct GuestCpuBudget {
     /// The number of cores that this thread may use.
     cores: f64,
+    /// The number of threads that share the process's CPU time.
+    threads: f64,
     /// The number of CPU seconds that guests may use now.
     /// The number can be negative, because the thread charges an unexpected guest only after it has accepted the guest.
     credit: f64,
@@ -67,6 +69,8 @@ struct CpuSample {
     at: Moment,
     /// What the thread has used.
     used: f64,
+    /// The thread's part of what the process has used.
+    process_part: f64,
     paid: f64,
 }
 
@@ -77,16 +81,18 @@ impl GuestCpuBudget {
         let threads = threads.max(1) as f64;
         let cores = cores.map_or(1.0, |cores| (cores / threads).min(1.0));
         let credit = SAVED.as_secs_f64() * cores;
-        Self { cores, credit, paid: 0.0, samples: VecDeque::new() }
+        Self { cores, threads, credit, paid: 0.0, samples: VecDeque::new() }
     }
 
-    /// Increases the budget for the time since the last call. `used` is the CPU time that this thread has used so far. Another thread can be
-    /// idle meanwhile, so the time of the process would not show that this thread is busy.
+    /// Increases the budget for the time since the last call. `used` is the CPU time that this thread has used so far, and `process` that of
+    /// all threads. The thread is busy by either: another traffic thread can be idle while this one is busy, and the threads for renewals and
+    /// logs use the same quota.
     ///
     /// Guests get the larger of two amounts, both over the last [`QUOTA_PERIOD`]: an eighth of the used CPU time, or what other work left of the
     /// usable part of the quota.
-    pub(crate) fn grow(&mut self, now: Moment, used: Duration) {
-        let sample = CpuSample { at: now, used: used.as_secs_f64(), paid: self.paid };
+    pub(crate) fn grow(&mut self, now: Moment, used: Duration, process: Duration) {
+        let process_part = process.as_secs_f64() / self.threads;
+        let sample = CpuSample { at: now, used: used.as_secs_f64(), process_part, paid: self.paid };
         let last = self.samples.back().copied();
         self.samples.push_back(sample);
         while self.samples.get(1).is_some_and(|second| now.since(second.at) >= QUOTA_PERIOD) {
@@ -95,8 +101,9 @@ impl GuestCpuBudget {
         let (Some(last), Some(first)) = (last, self.samples.front()) else { return };
         let period = now.since(first.at).as_secs_f64().max(1e-6);
         let (used, paid) = (sample.used - first.used, sample.paid - first.paid);
+        let busy = used.max(sample.process_part - first.process_part);
         // A guest can cost less than it pays.
-        let left_by_others = period * self.cores * USABLE_PART - (used - paid).max(0.0);
+        let left_by_others = period * self.cores * USABLE_PART - (busy - paid).max(0.0);
         let grown = (used * GUEST_PART).max(left_by_others) * now.since(last.at).as_secs_f64() / period;
         let most = (SAVED.as_secs_f64() * self.cores).max(GUEST_COST);
         self.credit = (self.credit + grown).min(most);
@@ -308,16 +315,18 @@ mod tests {
     }
 
     /// Returns the number of guests in the second second of a thread whose other work wants the part `busy` of its quota. Guests come first, and
-    /// each takes the CPU seconds `cost`. The thread gets its quota in periods of 100 ms: it works, and then waits for the next one.
-    fn guests_per_second(cores: f64, busy: f64, cost: f64) -> u32 {
-        let mut budget = GuestCpuBudget::new(Some(cores), 1);
+    /// each takes the CPU seconds `cost`. The thread gets its quota in periods of 100 ms: it works, and then waits for the next one. The process
+    /// has `threads` traffic threads and uses `beside` CPU seconds a second beside this thread, from the same quota.
+    fn guests_per_second(cores: f64, busy: f64, cost: f64, threads: usize, beside: f64) -> u32 {
+        let mut budget = GuestCpuBudget::new(Some(cores * threads as f64), threads);
         let (mut guests, mut used) = (0, 0.0);
         let mut left_of_period = 0.0;
         for tick in 0..200 {
             if tick % 10 == 0 {
-                left_of_period = 0.1 * cores;
+                left_of_period = 0.1 * if threads > 1 { 1.0 } else { cores - beside };
             }
-            budget.grow(at(tick * 10), Duration::from_secs_f64(used));
+            let process = used + beside * tick as f64 * 0.01;
+            budget.grow(at(tick * 10), Duration::from_secs_f64(used), Duration::from_secs_f64(process));
             let mut left_of_tick: f64 = left_of_period.min(0.01);
             while left_of_tick >= cost && budget.pay_for_guest() {
                 left_of_tick -= cost;
@@ -334,36 +343,42 @@ mod tests {
 
     #[test]
     fn guests_get_an_eighth_of_a_busy_thread_and_what_an_idle_one_leaves() {
-        for (cores, busy, cost, expected) in [
-            (0.5, 1.0, GUEST_COST, 3800..4000),
+        for (cores, busy, cost, threads, beside, expected) in [
+            (0.5, 1.0, GUEST_COST, 1, 0.0, 3800..4000),
             // A guest that costs less does not bring more of them.
-            (0.5, 1.0, GUEST_COST / 2.0, 3800..4000),
-            (0.03, 1.0, GUEST_COST, 220..240),
-            (0.5, 0.3, GUEST_COST, 13_000..15_000),
-            (0.5, 0.0, GUEST_COST, 22_000..24_000),
+            (0.5, 1.0, GUEST_COST / 2.0, 1, 0.0, 3800..4000),
+            (0.03, 1.0, GUEST_COST, 1, 0.0, 220..240),
+            (0.5, 0.3, GUEST_COST, 1, 0.0, 13_000..15_000),
+            (0.5, 0.0, GUEST_COST, 1, 0.0, 22_000..24_000),
+            // Renewals use two fifths of the quota, and the thread the rest.
+            (0.5, 1.0, GUEST_COST, 1, 0.2, 2250..2450),
+            // The other thread is idle, so this one uses a whole core.
+            (0.5, 1.0, GUEST_COST, 2, 0.0, 7700..7900),
         ] {
-            let guests = guests_per_second(cores, busy, cost);
-            assert!(expected.contains(&guests), "{guests} at {cores} cores, busy {busy}, {cost} s each");
+            let guests = guests_per_second(cores, busy, cost, threads, beside);
+            let case =
+                format!("{cores} cores, busy {busy}, {cost} s each, {threads} threads, {beside} beside");
+            assert!(expected.contains(&guests), "{guests} guests: {case}");
         }
     }
 
     #[test]
     fn a_guest_that_nobody_expected_is_paid_for_later() {
         let mut budget = GuestCpuBudget::new(Some(0.5), 1);
-        budget.grow(at(0), Duration::ZERO);
+        budget.grow(at(0), Duration::ZERO, Duration::ZERO);
         while budget.pay_for_guest() {}
         (0..100).for_each(|_| budget.charge());
-        budget.grow(at(1), Duration::ZERO);
+        budget.grow(at(1), Duration::ZERO, Duration::ZERO);
         assert!(!budget.pay_for_guest(), "1.6 ms are owed, and 0.4 ms are earned");
-        budget.grow(at(6), Duration::ZERO);
+        budget.grow(at(6), Duration::ZERO, Duration::ZERO);
         assert!(budget.pay_for_guest());
     }
 
     #[test]
     fn a_thread_that_slept_for_long_has_saved_little() {
         let mut budget = GuestCpuBudget::new(None, 2);
-        budget.grow(at(0), Duration::ZERO);
-        budget.grow(at(3_600_000), Duration::ZERO);
+        budget.grow(at(0), Duration::ZERO, Duration::ZERO);
+        budget.grow(at(3_600_000), Duration::ZERO, Duration::ZERO);
         assert_eq!(budget.affordable_guests(), 1250);
     }
 

@@ -472,9 +472,9 @@ mod tests {
         assert_eq!(table.end_overdue(&TIMEOUTS, at(53), 8), 1);
     }
 
-    /// A connection whose client has no turns left is read late.
+    /// A connection whose client has no turns left is read late. Bytes behind a slow head or an unread answer protect nobody.
     #[test]
-    fn a_connection_whose_request_has_arrived_is_not_overdue() {
+    fn only_an_idle_connection_whose_request_has_arrived_is_not_overdue() {
         let mut table = ConnectionTable::default();
         let cap = Arc::new(PermitCounter::default());
         for state in [ConnectionState::AwaitingFirstByte, ConnectionState::Idle] {
@@ -483,6 +483,10 @@ mod tests {
             guest.has_unread_bytes.set(true);
             assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8), 0, "{state:?}");
             guest.has_unread_bytes.set(false);
+            assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8), 1, "{state:?}");
+        }
+        for state in [ConnectionState::AwaitingHead, ConnectionState::Writing] {
+            enter(&mut table, &cap, state, at(0)).has_unread_bytes.set(true);
             assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8), 1, "{state:?}");
         }
     }

@@ -307,14 +307,16 @@ mod tests {
 
     #[test]
     fn a_key_that_is_given_again_and_again_waits_once() {
-        let (turns, share, _) = two_callers();
-        for _ in 0..1000 {
-            turns.enqueue(&share, 7, false);
-            share.remove(7);
+        for is_guest in [false, true] {
+            let (turns, share, _) = two_callers();
+            for _ in 0..1000 {
+                turns.enqueue(&share, 7, is_guest);
+                share.remove(7);
+            }
+            turns.enqueue(&share, 7, is_guest);
+            assert_eq!(begin(&turns), [7]);
+            assert!(share.waiting.borrow().is_empty() && share.waiting_guests.borrow().is_empty());
         }
-        turns.enqueue(&share, 7, false);
-        assert_eq!(begin(&turns), [7]);
-        assert!(share.waiting.borrow().is_empty());
     }
 
     #[test]

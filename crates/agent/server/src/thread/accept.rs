@@ -141,7 +141,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let mut budget = self.guest_budget.borrow_mut();
         if now.since(self.last_resumed.get()) >= ADMISSION_INTERVAL {
             self.last_resumed.set(now);
-            budget.grow(now, clock::thread_cpu_time());
+            budget.grow(now, clock::thread_cpu_time(), clock::process_cpu_time());
             lanes.resume(budget.affordable_guests())?;
         }
         // Without the throttle, the clients of an overloaded shard have unequal chances. Everything else goes on.

@@ -125,7 +125,7 @@ pub struct ThreadLimits {
 /// and then closes the connections of these requests. At the time limit, the thread closes all remaining connections.
 const DRAIN: Duration = Duration::from_secs(4);
 
-/// The time limit of the drain if another agent already accepts new connections. The chart's grace period is 10 s.
+/// The time limit of the drain if another agent already accepts new connections. The chart's grace period is 15 s.
 const REPLACED_DRAIN: Duration = Duration::from_secs(8);
 
 /// The time in which a client that has sent nothing yet may send its request, if another agent already accepts new connections. A pod
