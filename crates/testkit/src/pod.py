@@ -179,11 +179,11 @@ def plant(address, port, own, own_port):
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     s.bind((own, int(own_port)))
-    at = socket.inet_pton(family(address), address)
+    # A struct sockaddr_storage, and then the key (linux/tcp.h, struct tcp_md5sig). The address of IPv6 comes behind its flow.
     flow = b"" if family(address) == socket.AF_INET else bytes(4)
-    peer = struct.pack("H", family(address)) + struct.pack("!H", int(port)) + flow + at
-    peer = peer.ljust(128, b"\0")
-    s.setsockopt(socket.IPPROTO_TCP, 14, peer + struct.pack("BBHi80s", 0, 0, 4, 0, b"none"))
+    peer = struct.pack("=H", family(address)) + struct.pack("!H", int(port)) + flow + socket.inet_pton(family(address), address)
+    key = struct.pack("BBHi80s", 0, 0, 4, 0, b"none")
+    s.setsockopt(socket.IPPROTO_TCP, 14, peer.ljust(128, b"\0") + key)
     s.setblocking(False)
     try:
         s.connect((address, int(port)))

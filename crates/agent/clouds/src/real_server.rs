@@ -188,7 +188,7 @@ impl RealServerPassthrough {
         };
         let answer = self.imds.forward_non_long_poll(asked.shares.client, &request)?;
         let pod = pod.clone();
-        let is_for_credentials = is_credentials_path(path);
+        let is_for_credentials = imds::is_credentials_document(path);
         Ok(DeferredResponse::new(&route::REAL_SERVER, false, async move {
             // A request can wait for a permit for seconds. It must bring nothing to a pod that has left the list meanwhile.
             let answer = tokio::select! {
@@ -202,14 +202,6 @@ impl RealServerPassthrough {
             Box::new(ImdsResponse(answer)) as Box<dyn CompletedDeferredResponse>
         }))
     }
-}
-
-/// True if EC2's metadata service has credentials at this canonical path: below `iam/security-credentials/`,
-/// `iam/security-credentials-extended/` or `identity-credentials/ec2/security-credentials/`. These directories list only names.
-fn is_credentials_path(path: &str) -> bool {
-    let below = path.to_ascii_lowercase();
-    let below = below.split_once("/security-credentials").and_then(|(_, below)| below.split_once('/'));
-    below.is_some_and(|(_, name)| !name.is_empty())
 }
 
 /// Returns the headers of this request that the real server gets. A header that occurs twice, or that is no text, is an error: the

@@ -51,8 +51,9 @@ pub(crate) enum ConnectionState {
     Writing,
 }
 
-/// The least time that a guest has for its first byte, unless memory is short. A full backlog can drop the request of a connection, which the kernel hands to the agent
-/// 3 s after the connect (TCP_DEFER_ACCEPT). Linux sends the request again for the fifth time after 6.3 s.
+/// The least time that a guest has for its first byte, unless memory is short. A full backlog can drop a request. Then the kernel hands the
+/// connection to the agent without it, 3 s after the connect (TCP_DEFER_ACCEPT). The client's kernel repeats the request after 0.2, 0.6, 1.4, 3.1
+/// and 6.3 s (Linux).
 const GUEST_FIRST_BYTE: Duration = Duration::from_secs(4);
 
 /// The time limit for a guest's request head, from the first byte to the last byte. A guest is a connection that ends after one

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use seawall_core::Clock;
+use seawall_core::{Clock, Moment};
 use serde_json::{Value, json};
 
 use crate::install::fetch;
@@ -26,17 +26,9 @@ const ZONE: &str = "/computeMetadata/v1/instance/zone";
 fn no_request_fails_while_agents_are_rolled_out() {
     let node = Node::start(&["cart", "search"]);
     node.install();
-    let loads = [("cart", "--keepalive=false"), ("search", "--keepalive=true")];
-    let loads = loads.map(|(account, kept)| (account, load(&node, account, kept, Class::Burstable)));
-    let clock = Clock::system();
-    let begun = clock.now();
+    let loads = Loads::start(&node, Class::Burstable);
     roll_out(&node);
-    wait_until_true("the least time of a load", || clock.now().since(begun) >= LEAST);
-    print_connects();
-    for (account, load) in loads {
-        interrupt(&node, account);
-        judge(account, load, 18_000);
-    }
+    loads.end(&node, 18_000);
     assert_eq!(node.real.pods(), 0);
 }
 
@@ -47,22 +39,14 @@ fn no_request_fails_while_agents_are_rolled_out() {
 fn no_request_of_pods_that_get_little_cpu_time_fails_while_agents_are_rolled_out() {
     let node = Node::start(&["cart", "search"]);
     node.install();
-    let loads = [("cart", "--keepalive=false"), ("search", "--keepalive=true")];
-    let loads = loads.map(|(account, kept)| (account, load(&node, account, kept, Class::BestEffort)));
+    let loads = Loads::start(&node, Class::BestEffort);
     let mut busy = running("busy", "cart", Class::Burstable, &["/usr/bin/sh", "-c", BUSY]);
     busy["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "500m"}});
     node.create_pod(&busy);
     node.wait_until_pod_running("busy");
-    let clock = Clock::system();
-    let begun = clock.now();
     roll_out(&node);
-    wait_until_true("the least time of a load", || clock.now().since(begun) >= LEAST);
-    print_connects();
-    for (account, load) in loads {
-        interrupt(&node, account);
-        // Each load gets about a hundredth of a processor.
-        judge(account, load, 500);
-    }
+    // A load of new connections gets about a hundredth of a processor.
+    loads.end(&node, 500);
     assert_eq!(node.real.pods(), 0);
 }
 
@@ -84,10 +68,7 @@ fn no_request_fails_while_the_configuration_is_reloaded() {
     node.install();
     let mut batch = node.run(&pod("batch", "batch", Class::Burstable));
     let (agents, process) = (node.agents(), node.agent_process());
-    let loads = [("cart", "--keepalive=false"), ("search", "--keepalive=true")];
-    let loads = loads.map(|(account, kept)| (account, load(&node, account, kept, Class::Burstable)));
-    let clock = Clock::system();
-    let begun = clock.now();
+    let loads = Loads::start(&node, Class::Burstable);
     let zone = |name: &str| json!({"config": {"google": {"zone": name}}});
     // firewalld does this when it starts. The container beside the agent looks each minute.
     let nft = |words: &[&str]| run_successfully(Command::new("nft").args(words));
@@ -105,16 +86,35 @@ fn no_request_fails_while_the_configuration_is_reloaded() {
         wait_until_true("the refusal to be told", || is_refused(&node, &agents[0]));
         assert!(fetch(&mut batch, ZONE).ends_with(&name));
     }
-    wait_until_true("the least time of a load", || clock.now().since(begun) >= LEAST);
     wait_until_true("the drop rules to be loaded again", || {
         nft(&["list", "ruleset"]).contains("ip daddr 169.254.169.254 counter")
     });
-    print_connects();
-    for (account, load) in loads {
-        interrupt(&node, account);
-        judge(account, load, 18_000);
-    }
+    loads.end(&node, 18_000);
     assert_eq!((node.agents(), node.agent_process()), (agents, process));
+}
+
+/// A load on a connection for each request, and one on kept connections.
+struct Loads {
+    children: [(&'static str, Child); 2],
+    begun: Moment,
+}
+
+impl Loads {
+    fn start(node: &Node, class: Class) -> Self {
+        let children = [("cart", "--keepalive=false"), ("search", "--keepalive=true")]
+            .map(|(account, kept)| (account, load(node, account, kept, class)));
+        Self { children, begun: Clock::system().now() }
+    }
+
+    /// Ends them when they have lasted for [`LEAST`]. Each must have sent `least` requests.
+    fn end(self, node: &Node, least: u64) {
+        wait_until_true("the least time of a load", || Clock::system().now().since(self.begun) >= LEAST);
+        print_connects();
+        for (account, load) in self.children {
+            interrupt(node, account);
+            judge(account, load, least);
+        }
+    }
 }
 
 /// Prints what the redirect decided since it was attached, so that a failure shows its cause.

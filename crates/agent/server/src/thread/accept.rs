@@ -52,7 +52,7 @@ enum Gate {
 }
 
 /// A connection that the thread has just accepted.
-struct Admitted {
+pub(super) struct Admitted {
     is_known: bool,
     is_guest: bool,
 }
@@ -278,7 +278,7 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Identifies the client, takes permits for the connection, and inserts the connection into the table.
-    fn admit(
+    pub(super) fn admit(
         self: &Rc<Self>,
         mut stream: std::net::TcpStream,
         peer: SocketAddr,

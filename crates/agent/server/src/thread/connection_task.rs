@@ -16,7 +16,7 @@ use seawall_core::Moment;
 use super::connection_state::{ConnectionClient, ConnectionData, WaitingForTurn, store_buffered};
 use super::request::{NextAction, RequestOrigin};
 use super::socket::ReadOutcome;
-use super::{DrainPatience, READ, Scratch, TrafficThread};
+use super::{READ, Scratch, ThreadPhase, TrafficThread};
 use crate::connection_client::ServedPod;
 use crate::connection_table::ConnectionState;
 use crate::fairness::buffer_budget::BufferedBytes;
@@ -101,10 +101,10 @@ impl<P: ServedPod> ConnectionOnThread<P> {
     /// Waits for the next bytes of the client. During a drain, closes an idle connection, unless the client may still send one
     /// more request.
     fn wait_for_client(&self) {
-        let may_wait = match self.thread.drain_patience.get() {
-            DrainPatience::Idle => true,
-            DrainPatience::Silent => self.connection_state.is_awaiting_first_byte(),
-            DrainPatience::None => !self.thread.draining.get(),
+        let may_wait = match self.thread.phase.get() {
+            ThreadPhase::Serving | ThreadPhase::LastRequests => true,
+            ThreadPhase::FirstRequests => self.connection_state.is_awaiting_first_byte(),
+            ThreadPhase::Ending => false,
         };
         if !may_wait && self.connection_state.is_idle() {
             return self.leave();

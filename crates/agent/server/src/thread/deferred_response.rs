@@ -38,7 +38,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
             return false;
         }
         let thread = &*self.thread;
-        // A shutdown can end the wait before this thread has set `draining`, so this code checks the stop signal itself.
+        // A shutdown can end the wait before this thread has changed its phase, so this code checks the stop signal itself.
         let keep_alive = keep_alive && !thread.stop.has_begun();
         let now = self.now();
         let mut out = Vec::new();

@@ -10,9 +10,7 @@ use std::time::Duration;
 use rustix::event::epoll::EventFlags;
 
 use super::connection_task::ConnectionOnThread;
-use super::{
-    ACCEPT_PAUSE, DRAIN, DrainPatience, FIRST_REQUESTS, LAST_ANSWERS, REPLACED_DRAIN, TrafficThread,
-};
+use super::{ACCEPT_PAUSE, DRAIN, FIRST_REQUESTS, LAST_REQUESTS, REPLACED_DRAIN, ThreadPhase, TrafficThread};
 use crate::connection_client::ServedPod;
 use crate::connection_table::ConnectionKey;
 use crate::epoll::MAX_EVENTS;
@@ -90,13 +88,13 @@ impl<P: ServedPod> TrafficThread<P> {
         let all_gone_until = async |limit: Duration| {
             tokio::time::timeout(limit.saturating_sub(spent + begun.elapsed()), self.all_gone()).await
         };
-        let is_replaced = self.drain_patience.get() != DrainPatience::None;
+        let is_replaced = self.phase.get() == ThreadPhase::LastRequests;
         if is_replaced {
-            let _ = all_gone_until(LAST_ANSWERS).await;
-            self.end_patience(DrainPatience::Silent);
+            let _ = all_gone_until(LAST_REQUESTS).await;
+            self.begin_phase(ThreadPhase::FirstRequests);
             let _ = all_gone_until(FIRST_REQUESTS).await;
         }
-        self.end_patience(DrainPatience::None);
+        self.begin_phase(ThreadPhase::Ending);
         if all_gone_until(if is_replaced { REPLACED_DRAIN } else { DRAIN }).await.is_err() {
             tracing::warn!(
                 open = self.connections.borrow().len(),
@@ -105,13 +103,141 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Closes the connections without a request that may no longer stay open.
-    fn end_patience(self: &Rc<Self>, left: DrainPatience) {
-        self.drain_patience.set(left);
+    /// Begins a phase, and closes the connections that may no longer wait for a request.
+    fn begin_phase(self: &Rc<Self>, phase: ThreadPhase) {
+        self.phase.set(phase);
         let idle = self.connections.borrow().idle_connections();
         // Consume the list, because each entry keeps its socket open.
         idle.into_iter().for_each(|connection| {
             ConnectionOnThread { thread: self.clone(), connection }.close_unless_request_arrived();
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::Clock;
+    use seawall_core::cloud::CloudName;
+    use seawall_http::{Refusal, RequestHead, ResponseContext};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::LocalSet;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::connection_client::Client;
+    use crate::handler::{ActiveDialects, HandlerOutcome, ListenerDialects, MetadataDialect, RequestContext};
+    use crate::route;
+    use crate::testing::{FakePod, new_test_thread};
+
+    /// Answers each request with `answer`.
+    #[derive(Debug)]
+    struct Answerer;
+
+    impl MetadataDialect<FakePod> for Answerer {
+        fn cloud(&self) -> CloudName {
+            CloudName::Google
+        }
+
+        fn serves_path(&self, _: &str) -> bool {
+            true
+        }
+
+        fn keeps_alive_after(&self, _: &str) -> bool {
+            true
+        }
+
+        fn identity_timeout(&self, _: &RequestHead<'_, '_>) -> Duration {
+            Duration::ZERO
+        }
+
+        fn answer(
+            &self,
+            _: &Client<FakePod>,
+            _: RequestContext<'_, '_, '_>,
+            out: &mut Vec<u8>,
+        ) -> HandlerOutcome<FakePod> {
+            out.extend_from_slice(b"answer");
+            HandlerOutcome::Answered { route: &route::REFUSED, status: 200 }
+        }
+
+        fn refuse(&self, _: &Refusal, _: &ResponseContext<'_>, _: u64, _: &mut Vec<u8>) {}
+    }
+
+    /// Returns what the client reads in the next millisecond of the runtime's clock: `open` if it reads nothing.
+    async fn read(client: &mut TcpStream) -> String {
+        let mut bytes = [0; 100];
+        match timeout(Duration::from_millis(1), client.read(&mut bytes)).await {
+            Err(_) => "open".to_owned(),
+            Ok(Ok(0)) => "closed".to_owned(),
+            Ok(read) => String::from_utf8_lossy(&bytes[..read.unwrap()]).into_owned(),
+        }
+    }
+
+    async fn ask(client: &mut TcpStream) -> String {
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        read(client).await
+    }
+
+    /// Runs a drain of a thread with three connections: the first is silent to the end, the second asks `late` after the drain has begun, and the
+    /// third has had an answer. Returns what they read, and how long the drain took.
+    async fn drain(first_phase: ThreadPhase, late: Duration) -> (Vec<String>, Duration) {
+        let mut thread = new_test_thread::<FakePod>(&Clock::system(), &[&route::REFUSED]);
+        let dialects = ListenerDialects::new([Rc::new(Answerer) as Rc<dyn MetadataDialect<_>>]).unwrap();
+        thread.listeners = vec![Rc::new(ActiveDialects::new(dialects))];
+        let thread = Rc::new(thread);
+        let run = async {
+            let serving = tokio::task::spawn_local(thread.clone().serve_ready());
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut clients = Vec::new();
+            for _ in 0..3 {
+                clients.push(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+                let (accepted, peer) = listener.accept().await.unwrap();
+                thread.admit(accepted.into_std().unwrap(), peer, 0, 0);
+            }
+            assert_eq!(ask(&mut clients[2]).await, "answer");
+            let begun = tokio::time::Instant::now();
+            thread.phase.set(first_phase);
+            let draining = {
+                let thread = thread.clone();
+                tokio::task::spawn_local(async move {
+                    thread.drain(Duration::ZERO).await;
+                    tokio::time::Instant::now()
+                })
+            };
+            sleep(late).await;
+            let of_late = match read(&mut clients[1]).await {
+                open if open == "open" => ask(&mut clients[1]).await,
+                closed => closed,
+            };
+            let of_used = read(&mut clients[2]).await;
+            let ended = draining.await.unwrap();
+            serving.abort();
+            (vec![read(&mut clients[0]).await, of_late, of_used], ended - begun)
+        };
+        LocalSet::new().run_until(run).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replaced_agent_answers_the_first_request_of_a_client_that_sends_it_late() {
+        let (read, took) =
+            drain(ThreadPhase::LastRequests, FIRST_REQUESTS - Duration::from_millis(100)).await;
+        assert_eq!(read, ["closed", "answer", "closed"]);
+        assert!((FIRST_REQUESTS..REPLACED_DRAIN).contains(&took), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replaced_agent_waits_for_used_connections_for_less_time() {
+        let (read, _) = drain(ThreadPhase::LastRequests, LAST_REQUESTS - Duration::from_millis(100)).await;
+        assert_eq!(read, ["closed", "answer", "open"]);
+        let (read, _) = drain(ThreadPhase::LastRequests, LAST_REQUESTS + Duration::from_millis(100)).await;
+        assert_eq!(read, ["closed", "answer", "closed"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_nobody_replaces_waits_for_no_request() {
+        let (read, took) = drain(ThreadPhase::Ending, Duration::from_millis(100)).await;
+        assert_eq!(read, ["closed", "closed", "closed"]);
+        assert!(took < Duration::from_millis(100), "{took:?}");
     }
 }

@@ -121,7 +121,7 @@ pub struct ThreadLimits {
 
 /// The time limit of the drain. The whole shutdown takes less than 5 s, or less than 9 s if another agent already accepts new connections.
 /// In the drain, the thread closes its listeners and its idle connections. If another agent already accepts new connections, idle
-/// connections first get time for one more request ([`LAST_ANSWERS`], [`FIRST_REQUESTS`]). The thread also answers all requests in progress,
+/// connections first get time for one more request ([`LAST_REQUESTS`], [`FIRST_REQUESTS`]). The thread also answers all requests in progress,
 /// and then closes the connections of these requests. At the time limit, the thread closes all remaining connections.
 const DRAIN: Duration = Duration::from_secs(4);
 
@@ -135,7 +135,7 @@ const FIRST_REQUESTS: Duration = Duration::from_millis(7500);
 
 /// The time in which an idle connection may send one more request, if another agent already accepts new connections.
 /// This time is part of [`REPLACED_DRAIN`].
-const LAST_ANSWERS: Duration = Duration::from_secs(3);
+const LAST_REQUESTS: Duration = Duration::from_secs(3);
 
 /// The refusal of a long poll on a guest connection.
 const FULL: Refusal =
@@ -161,14 +161,17 @@ const ANSWERED_BETWEEN_LOOKS: usize = 256 * 1024;
 /// The maximum number of overdue connections that the thread ends in one round.
 const ENDED_AT_ONCE: usize = 8;
 
-/// The connections that stay open during the drain, although they have no request.
+/// The phases of a thread, which only move forward. They differ in the connections that may wait for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DrainPatience {
-    None,
-    /// Those whose clients have sent nothing yet.
-    Silent,
-    /// All of them.
-    Idle,
+enum ThreadPhase {
+    /// The shutdown has not begun. All connections may wait.
+    Serving,
+    /// Another agent already accepts new connections. All connections may wait for one more request.
+    LastRequests,
+    /// The same. Only clients that have sent nothing yet may send a request.
+    FirstRequests,
+    /// No connection may wait.
+    Ending,
 }
 
 /// The time for which the thread still accepts waiting connections after the shutdown begins.
@@ -225,9 +228,8 @@ pub struct TrafficThread<P: ServedPod> {
     is_accept_failing: Cell<bool>,
     /// Limits the rate of log lines about failed `accept` calls.
     accept_failures: Gcra,
-    /// A copy of the stop signal for frequent reads. The thread sets this copy shortly after the signal.
-    draining: Cell<bool>,
-    drain_patience: Cell<DrainPatience>,
+    /// Follows the stop signal, shortly after it.
+    phase: Cell<ThreadPhase>,
     requests: Cell<u64>,
 }
 
@@ -294,8 +296,7 @@ impl<P: ServedPod> TrafficThread<P> {
             accept_round: Cell::new(0),
             is_accept_failing: Cell::new(false),
             accept_failures: Gcra::new(1, 1),
-            draining: Cell::new(false),
-            drain_patience: Cell::new(DrainPatience::None),
+            phase: Cell::new(ThreadPhase::Serving),
             requests: Cell::new(number << 48),
             ready_queue: ReadyQueue::new()?,
         })
@@ -325,11 +326,8 @@ impl<P: ServedPod> TrafficThread<P> {
             if let Some(accepted) = accepted.filter(|accepted| accepted.is_err() || !is_stop) {
                 return Err(died(accepted));
             }
-            thread.draining.set(true);
             let is_replaced = thread.stop.is_agent_replaced();
-            if is_replaced {
-                thread.drain_patience.set(DrainPatience::Idle);
-            }
+            thread.phase.set(if is_replaced { ThreadPhase::LastRequests } else { ThreadPhase::Ending });
             // The accept task ends when no more connections wait. The end of this task closes the listeners.
             let longest = if is_replaced { REPLACED_ACCEPTS + LAST_ACCEPTS } else { LAST_ACCEPTS };
             let begun = tokio::time::Instant::now();

@@ -10,7 +10,7 @@ use seawall_core::cloud::CloudName;
 use seawall_http::request::header_buffer;
 use seawall_http::{Framing, HttpVersion, Parsed, Refusal, RequestHead, ResponseContext, parse_request};
 
-use super::{BATCH, FULL, GONE, REQUESTS, TrafficThread};
+use super::{BATCH, FULL, GONE, REQUESTS, ThreadPhase, TrafficThread};
 use crate::connection_client::{Client, ClientId, ServedPod};
 use crate::connection_table::ConnectionState;
 use crate::fairness::tenants::Tenant;
@@ -184,7 +184,7 @@ impl<P: ServedPod> TrafficThread<P> {
     /// True if the state of the client and of the thread allows the connection to stay open after the answer.
     /// The caller also checks the request.
     fn goes_on(&self, asker: RequestOrigin<'_, P>) -> bool {
-        !self.draining.get()
+        self.phase.get() == ThreadPhase::Serving
             && !asker.is_guest
             && !asker.client.can_address_change_client()
             && !asker.tenant.should_give_back_connection()

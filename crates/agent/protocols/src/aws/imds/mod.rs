@@ -165,6 +165,14 @@ pub fn is_imds_path(path: &str) -> bool {
     below_version(path).is_some()
 }
 
+/// True if EC2's metadata service has credentials at this canonical path: below `iam/security-credentials/`,
+/// `iam/security-credentials-extended/` or `identity-credentials/ec2/security-credentials/`. These directories themselves list only names.
+pub fn is_credentials_document(path: &str) -> bool {
+    let path = path.to_ascii_lowercase();
+    let below = path.split_once("/security-credentials").and_then(|(_, below)| below.split_once('/'));
+    below.is_some_and(|(_, name)| !name.is_empty())
+}
+
 /// True if the connection stays open after a request with this method. PUT is included, because clients reuse the connection on
 /// which they requested a token.
 pub fn method_keeps_alive(method: &str) -> bool {
