@@ -1,4 +1,6 @@
-//! Checks that the pinned maps are still the maps that a process opened. Otherwise an agent would use maps that no eBPF program reads.
+//! Checks that the pinned maps are still the maps that a process opened, and that each hook still has a pinned link. Otherwise an agent would
+//! use maps that no eBPF program reads, or the kernel would no longer run the program of a hook. A link that was detached by force keeps its pin
+//! (BPF_LINK_DETACH), so this check does not see it.
 //!
 //! The check compares the pins' inodes, which needs no capability. If they differ, the agent restarts instead of reopening the
 //! pins. Reopening would need CAP_BPF on older kernels. It would also require the agent to detect the node's network namespace
@@ -8,6 +10,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
 
+use crate::attach_points::Hook;
 use crate::error::Error;
 use crate::pins::{CONNECTIONS_MAP, Pins, TARGET_MAP};
 
@@ -16,17 +19,19 @@ use crate::pins::{CONNECTIONS_MAP, Pins, TARGET_MAP};
 pub enum AttachmentState {
     /// The same objects are pinned.
     Unchanged,
-    /// The pins do not exist any more: a process removed them, or replaced them by another layout's pins.
+    /// The pins do not exist any more: a process removed them, or replaced them by another layout's pins. Or a hook has no link any more:
+    /// without a link for `connect`, connects of pods go to the real server, and without one for `sockops`, the agent refuses them.
     Removed,
     /// Other objects are pinned: the redirect was removed and attached again.
     Replaced,
 }
 
-/// The inodes of the pinned maps at one moment.
+/// The inodes of the pinned maps and the hooks with links at one moment.
 #[derive(Debug)]
 pub struct AttachmentSnapshot {
     pins: Pins,
     maps: [Inode; 2],
+    hooks: Vec<Hook>,
     attached_since: SystemTime,
 }
 
@@ -44,7 +49,7 @@ impl AttachmentSnapshot {
         let maps = inodes(pins)?.ok_or_else(|| Error::NotAttached { path: pins.path(TARGET_MAP) })?;
         let attached_since =
             pins.oldest_map()?.ok_or_else(|| Error::NotAttached { path: pins.path(TARGET_MAP) })?;
-        Ok(Self { pins: pins.clone(), maps, attached_since })
+        Ok(Self { pins: pins.clone(), maps, hooks: pins.hooks_with_links()?, attached_since })
     }
 
     /// Returns the time since which the redirect is attached to this node without a gap, by the node's wall clock. An upgrade keeps it,
@@ -54,15 +59,22 @@ impl AttachmentSnapshot {
         self.attached_since
     }
 
-    /// Returns the current state of the pins. Costs two system calls.
+    /// Returns the current state of the pins. Costs six system calls.
+    ///
+    /// An upgrade attaches a new link before it removes the one before, so a hook has a link at every moment. The check sees no link that was
+    /// lost before [`Self::from_pins`]: `attach` has attached all of them a moment earlier, and `redirect status` compares them with the site.
     ///
     /// # Errors
     /// The pins cannot be read.
     pub fn check_pins(&self) -> Result<AttachmentState, Error> {
         Ok(match inodes(&self.pins)? {
             None => AttachmentState::Removed,
-            Some(maps) if maps == self.maps => AttachmentState::Unchanged,
-            Some(_) => AttachmentState::Replaced,
+            Some(maps) if maps != self.maps => AttachmentState::Replaced,
+            Some(_) => {
+                let linked = self.pins.hooks_with_links()?;
+                let is_complete = self.hooks.iter().all(|hook| linked.contains(hook));
+                if is_complete { AttachmentState::Unchanged } else { AttachmentState::Removed }
+            }
         })
     }
 }

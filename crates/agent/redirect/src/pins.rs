@@ -160,6 +160,14 @@ impl Pins {
         Ok(names.iter().filter_map(|name| LinkPin::parse(name)).filter(|pin| pin.hook == hook).collect())
     }
 
+    /// Returns the hooks that have a pinned link, of any version and cgroup.
+    pub(crate) fn hooks_with_links(&self) -> Result<Vec<Hook>, Error> {
+        let names = names(&self.directory())?;
+        let linked: Vec<_> =
+            names.iter().filter_map(|name| LinkPin::parse(name)).map(|pin| pin.hook).collect();
+        Ok(Hook::ALL.into_iter().filter(|hook| linked.contains(hook)).collect())
+    }
+
     /// Returns the number of pinned links, of every version and layout.
     pub(crate) fn link_count(&self) -> Result<usize, Error> {
         let mut count = 0;

@@ -47,7 +47,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(30);
 const BETWEEN_CONNECT_AND_FIRST_PACKET: Duration = Duration::from_millis(500);
 
 /// Explains to the operator that the redirect that this agent opened was removed.
-const GONE: &str = "the redirect that this agent opened was removed. Restart the agent's pod, whose first container attaches the redirect (kubectl rollout restart), or run `seawall-agent redirect attach`. Until then, pods reach the real metadata server unless the drop rules are loaded; if another version of the redirect is attached, that version refuses the pods' connections";
+const GONE: &str = "the redirect that this agent opened was removed. Restart the agent's pod, whose first container attaches the redirect (kubectl rollout restart), or run `seawall-agent redirect attach`. Until then, pods can reach the real metadata server unless the drop rules are loaded; if another version of the redirect is attached, that version refuses the pods' connections";
 const ANOTHER: &str = "the redirect was removed and attached again; the agent must restart, because it cannot open the new redirect";
 
 /// Gives access to the attached redirect and its maps.

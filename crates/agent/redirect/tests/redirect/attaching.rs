@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use seawall_redirect::attach::AttachOutcome;
 use seawall_redirect::{AttachmentSnapshot, AttachmentState, Hook, RedirectCounts, detach, read_status};
@@ -53,13 +54,23 @@ fn a_link_that_was_lost_is_attached_again() {
     let lab = Arc::new(Lab::attached());
     let _agent = Agent::start(&lab);
     let mut one = lab.pod(ONE);
+    let opened = AttachmentSnapshot::from_pins(&lab.pins).unwrap();
     let lost = lab.pin_names().into_iter().find(|name| name.starts_with("connect4-")).unwrap();
     fs::remove_file(lab.pins.directory().join(&lost)).unwrap();
     until(|| one.fetch_from_server("169.254.169.254") == "real");
+    assert_eq!(opened.check_pins().unwrap(), AttachmentState::Removed);
     assert!(!read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
     assert_eq!(lab.attach(), AttachOutcome::Attached);
     assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
+    assert_eq!(opened.check_pins().unwrap(), AttachmentState::Unchanged, "the running agent is ready again");
     assert!(read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
+    for hook in ["connect6-", "sockops-"] {
+        let lost = lab.pin_names().into_iter().find(|name| name.starts_with(hook)).unwrap();
+        fs::remove_file(lab.pins.directory().join(&lost)).unwrap();
+        assert_eq!(opened.check_pins().unwrap(), AttachmentState::Removed, "{hook}");
+        lab.attach();
+        assert_eq!(opened.check_pins().unwrap(), AttachmentState::Unchanged, "{hook}");
+    }
 }
 
 #[test]
@@ -68,6 +79,7 @@ fn another_version_is_replaced_under_load_and_nobody_is_missed() {
     let lab = Arc::new(Lab::attached());
     let _agent = Agent::start(&lab);
     let (mut one, mut host) = (lab.pod(ONE), lab.pod(HOST));
+    let opened = AttachmentSnapshot::from_pins(&lab.pins).unwrap();
     const TIMES: u32 = 600;
     for _ in 0..5 {
         let before = captured(&lab);
@@ -78,7 +90,18 @@ fn another_version_is_replaced_under_load_and_nobody_is_missed() {
         for hook in Hook::ALL {
             pretend_another_version(&lab, hook);
         }
-        assert_eq!(lab.attach(), AttachOutcome::Replaced);
+        let is_attached = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // A hook without a link would make the agent not ready.
+            let looking = scope.spawn(|| {
+                while !is_attached.load(Ordering::Acquire) {
+                    assert_eq!(opened.check_pins().unwrap(), AttachmentState::Unchanged);
+                }
+            });
+            assert_eq!(lab.attach(), AttachOutcome::Replaced);
+            is_attached.store(true, Ordering::Release);
+            looking.join().unwrap();
+        });
         assert_eq!(one.read_answer(), format!("agent:one={TIMES}"));
         assert_eq!(host.read_answer(), format!("agent:host={TIMES}"));
     }
