@@ -51,11 +51,6 @@ pub(crate) enum ConnectionState {
     Writing,
 }
 
-/// The least time that a guest has for its first byte, unless memory is short. A full backlog can drop a request. Then the kernel hands the
-/// connection to the agent without it, 3 s after the connect (TCP_DEFER_ACCEPT). The client's kernel repeats the request after 0.2, 0.6, 1.4, 3.1
-/// and 6.3 s (Linux).
-const GUEST_FIRST_BYTE: Duration = Duration::from_secs(4);
-
 /// The time limit for a guest's request head, from the first byte to the last byte. A guest is a connection that ends after one
 /// answer.
 const GUEST_HEAD: Duration = Duration::from_millis(500);
@@ -76,7 +71,7 @@ impl ConnectionTimeouts {
     /// head in one TCP segment, but a hostile pod could occupy all guest slots of its shard with partial heads.
     fn allowed(&self, state: ConnectionState, is_guest: bool) -> Option<Duration> {
         match state {
-            ConnectionState::AwaitingFirstByte if is_guest => Some(self.head.max(GUEST_FIRST_BYTE)),
+            ConnectionState::AwaitingFirstByte if is_guest => Some(self.head),
             ConnectionState::AwaitingHead if is_guest => Some(self.head.min(GUEST_HEAD)),
             ConnectionState::AwaitingHead => Some(self.head),
             ConnectionState::AwaitingFirstByte | ConnectionState::Idle => Some(self.idle),
@@ -460,9 +455,8 @@ mod tests {
         let late = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
         let guest = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
         guest.is_guest.set(true);
-        // Its request, dropped once, can arrive until then.
-        assert_eq!(table.end_overdue(&TIMEOUTS, at(4), 8), 0);
-        assert_eq!(table.end_overdue(&TIMEOUTS, at(5), 8), 1);
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8), 0);
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(3), 8), 1);
         assert!(guest.is_ended() && !late.is_ended());
         late.waits.set_state(ConnectionState::AwaitingHead, at(50));
         assert_eq!(

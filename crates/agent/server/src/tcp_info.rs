@@ -27,6 +27,9 @@ struct TcpInfoHead {
 impl TcpInfoHead {
     /// The index of `tcpi_unacked`: for a listener, the connections in its backlog (net/ipv4/tcp.c, `tcp_get_info`).
     const UNACKNOWLEDGED: usize = 4;
+    /// The index of `tcpi_sacked`: for a listener, the length of its backlog that the kernel allows (the same function).
+    #[cfg(test)]
+    const SELECTIVELY_ACKNOWLEDGED: usize = 5;
     /// The index of `tcpi_last_data_recv`: the milliseconds since the client's last data arrived.
     const LAST_DATA_RECEIVED: usize = 11;
     /// The index of `tcpi_notsent_bytes`: the bytes that TCP has not sent, because the client's receive window is full.
@@ -50,6 +53,15 @@ pub(crate) fn unsent_bytes(stream: &TcpStream) -> u32 {
 /// The kernel refuses the call.
 pub(crate) fn backlog_length(listener: &TcpListener) -> io::Result<u32> {
     Ok(getsockopt(listener, TcpInfo)?.figures[TcpInfoHead::UNACKNOWLEDGED])
+}
+
+/// Returns the number of connections that may wait in the backlog of a listener.
+///
+/// # Errors
+/// The kernel refuses the call.
+#[cfg(test)]
+pub(crate) fn backlog_limit(listener: &TcpListener) -> io::Result<u32> {
+    Ok(getsockopt(listener, TcpInfo)?.figures[TcpInfoHead::SELECTIVELY_ACKNOWLEDGED])
 }
 
 #[cfg(test)]

@@ -14,10 +14,16 @@ use rustix::event::epoll::EventFlags;
 use rustix::net::{SocketFlags, acceptfrom_with, listen};
 use seawall_core::Moment;
 
-use super::{BACKLOG, ListenerShard, MAX_BACKLOG, defer_accept};
+use super::{
+    BACKLOG, DEFERRED_SECONDS, ListenerShard, MAX_BACKLOG, OVERLOADED_DEFERRED_SECONDS, defer_accept,
+};
 use crate::admission::{ConnectController, backlog_for_max_wait};
 use crate::epoll::{EpollPoller, MAX_EVENTS};
 use crate::tcp_info;
+
+/// The number of calls of [`ListenerShards::limit_backlogs`] without overload after which a shard is calm. They are 250 ms apart. A shard whose
+/// connections wait only now and then must not change its mind each time.
+const CALM_AFTER: u32 = 8;
 
 /// The least time between two updates of the throttles.
 const THROTTLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -36,8 +42,12 @@ pub struct ListenerShards {
     waits: Vec<ShardWait>,
     /// True from the time when connections begin to wait until the next call of [`Self::take_backlog_period_begun_flag`].
     is_first_left: bool,
-    /// True if the thread left connections waiting in a shard, or if a shard has a shortened backlog or an active throttle.
+    /// True if the thread left connections waiting in a shard, or if a shard has an active throttle.
     must_bound: bool,
+    /// True if a shard is not calm yet.
+    is_calming: bool,
+    /// The last time at which a shard was overloaded.
+    last_overloaded: Option<Moment>,
     /// The time of the last update of the throttles. `None` from the time when connections begin to wait until the next update.
     last_throttled: Option<Moment>,
 }
@@ -48,9 +58,14 @@ struct ShardWait {
     is_paused: bool,
     /// True if the thread has left connections waiting since the last call of [`ListenerShards::limit_backlogs`].
     was_left: bool,
+    /// True if the poller did not watch the shard for some time since that call.
+    was_paused: bool,
     /// The number of connections that the thread has accepted since the last call of [`ListenerShards::limit_backlogs`].
     accepted: u32,
     backlog: i32,
+    /// The number of calls of [`ListenerShards::limit_backlogs`] until the shard is calm, if nothing waits meanwhile. Until then, the kernel withholds
+    /// silent connections for as long as for an overloaded shard.
+    until_calm: u32,
     /// The number of connections that the thread has accepted since the last call of [`ListenerShards::throttle_connects`].
     accepted_since_throttled: u32,
     controller: ConnectController,
@@ -61,8 +76,10 @@ impl Default for ShardWait {
         Self {
             is_paused: false,
             was_left: false,
+            was_paused: false,
             accepted: 0,
             backlog: BACKLOG,
+            until_calm: 0,
             accepted_since_throttled: 0,
             controller: ConnectController::default(),
         }
@@ -73,6 +90,25 @@ impl ShardWait {
     /// True if connections wait, or if the kernel still drops some because they waited.
     fn must_bound(&self) -> bool {
         self.was_left || !self.controller.admits_all()
+    }
+
+    /// True if the thread may not accept all connections of the shard. A busy thread can also leave connections for its next round.
+    fn is_overloaded(&self) -> bool {
+        self.was_paused || !self.controller.admits_all()
+    }
+}
+
+impl ListenerShard {
+    /// Changes the length of the backlog, and the time for which the kernel withholds silent connections, if they differ: `(before, now)`.
+    fn limit(&self, backlog: (i32, i32), is_overloaded: (bool, bool)) -> io::Result<()> {
+        if backlog.0 != backlog.1 {
+            listen(&self.socket, backlog.1)?;
+        }
+        if is_overloaded.0 != is_overloaded.1 {
+            let seconds = if is_overloaded.1 { OVERLOADED_DEFERRED_SECONDS } else { DEFERRED_SECONDS };
+            defer_accept(&self.socket, seconds)?;
+        }
+        Ok(())
     }
 }
 
@@ -95,6 +131,8 @@ impl ListenerShards {
             waits,
             is_first_left: false,
             must_bound: false,
+            is_calming: false,
+            last_overloaded: None,
             last_throttled: None,
         })
     }
@@ -141,6 +179,7 @@ impl ListenerShards {
         if !self.waits[lane].is_paused {
             self.poller.change(&self.lanes[lane].socket, lane as u64, EventFlags::empty())?;
             self.waits[lane].is_paused = true;
+            self.waits[lane].was_paused = true;
             self.paused.push_back(lane);
         }
         Ok(())
@@ -163,9 +202,19 @@ impl ListenerShards {
         Ok(())
     }
 
+    /// True if the poller does not watch some shards.
+    pub fn has_paused(&self) -> bool {
+        !self.paused.is_empty()
+    }
+
     /// True if the thread must call [`Self::resume`] and [`Self::limit_backlogs`] later.
     pub fn needs_resume(&self) -> bool {
-        !self.paused.is_empty() || self.must_bound
+        self.must_look_soon() || self.is_calming
+    }
+
+    /// True if connections wait that the thread may accept soon, or if a throttle is active.
+    pub fn must_look_soon(&self) -> bool {
+        self.has_paused() || self.must_bound
     }
 
     /// Records that the thread left connections waiting in a shard.
@@ -186,25 +235,41 @@ impl ListenerShards {
         std::mem::take(&mut self.is_first_left)
     }
 
-    /// Sets the lengths of the backlogs, so that no connection waits for long ([`backlog_for_max_wait`]).
-    /// `period` is the time since the last call.
+    /// Sets the lengths of the backlogs, so that no connection waits for long ([`backlog_for_max_wait`]), and the time for which the kernel withholds
+    /// silent connections. `period` is the time since the last call.
     ///
     /// # Errors
-    /// The kernel refuses the new length.
-    pub fn limit_backlogs(&mut self, period: Duration) -> io::Result<()> {
+    /// The kernel refuses a change. The other shards have theirs, and the next call tries again.
+    pub fn limit_backlogs(&mut self, now: Moment, period: Duration) -> io::Result<()> {
         let left = || self.waits.iter().filter(|wait| wait.was_left);
         let bounded =
             backlog_for_max_wait(left().map(|wait| wait.accepted).sum(), period, left().count(), BACKLOG);
+        let mut result = Ok(());
         for (lane, wait) in self.lanes.iter().zip(&mut self.waits) {
             let throttled = lane.throttle.as_ref().map(|_| wait.controller.backlog(MAX_BACKLOG));
-            let backlog = if wait.must_bound() { throttled.unwrap_or(bounded) } else { BACKLOG };
-            if backlog != wait.backlog {
-                listen(&lane.socket, backlog)?;
+            let is_bounded = wait.must_bound();
+            let backlog = if is_bounded { throttled.unwrap_or(bounded) } else { BACKLOG };
+            let is_overloaded = wait.is_overloaded();
+            if is_overloaded {
+                self.last_overloaded = Some(now);
             }
-            *wait = ShardWait { was_left: wait.is_paused, accepted: 0, backlog, ..*wait };
+            let until_calm = if is_overloaded { CALM_AFTER } else { wait.until_calm.saturating_sub(1) };
+            match lane.limit((wait.backlog, backlog), (wait.until_calm > 0, until_calm > 0)) {
+                Ok(()) => (wait.backlog, wait.until_calm) = (backlog, until_calm),
+                Err(error) => result = Err(error),
+            }
+            (wait.was_left, wait.was_paused, wait.accepted) = (wait.is_paused, wait.is_paused, 0);
         }
-        self.must_bound = self.waits.iter().any(|wait| wait.must_bound() || wait.backlog != BACKLOG);
-        Ok(())
+        self.must_bound = self.waits.iter().any(ShardWait::must_bound);
+        self.is_calming = self.waits.iter().any(|wait| wait.until_calm > 0 || wait.backlog != BACKLOG);
+        result
+    }
+
+    /// True if the kernel can withhold connections that are older than [`DEFERRED_SECONDS`], because a shard was overloaded. The kernel
+    /// does not look at a connection earlier because the option has changed.
+    pub fn may_withhold_for_long(&self, now: Moment) -> bool {
+        let longest = Duration::from_secs(OVERLOADED_DEFERRED_SECONDS.into());
+        self.last_overloaded.is_some_and(|last| now.since(last) < longest)
     }
 
     /// Adjusts the part of new connections that the kernel admits to each shard with waiting connections ([`ConnectController`]). The thread
@@ -243,8 +308,11 @@ impl ListenerShards {
     /// Makes the kernel offer connections to `accept` even if their clients have sent nothing yet.
     /// Otherwise the kernel would reset these connections at the end of the process, although the clients see these connections
     /// as open. If the kernel refuses the change for a shard, only these connections of the shard are lost.
+    ///
+    /// With a short backlog, the kernel would drop most of those that are older than 3 s instead of offering them (`reqsk_timer_handler` in Linux).
     pub fn disable_deferred_accept(&mut self) {
         for lane in &self.lanes {
+            let _ = listen(&lane.socket, MAX_BACKLOG);
             let _ = defer_accept(&lane.socket, 0);
             lane.throttle.iter().for_each(|throttle| throttle.disable());
         }
@@ -275,24 +343,29 @@ impl ListenerShards {
     }
 }
 
+/// Returns shards of so many listeners on loopback, and their addresses.
+#[cfg(test)]
+pub(crate) fn new_test_shards(count: usize) -> (ListenerShards, Vec<SocketAddr>) {
+    let listeners: Vec<_> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    listeners.iter().for_each(|one| one.set_nonblocking(true).unwrap());
+    let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
+    let lanes = listeners
+        .into_iter()
+        .map(|socket| ListenerShard { socket, listener_index: 0, number: 0, throttle: None, _seal: None })
+        .collect();
+    (ListenerShards::new(lanes).unwrap(), addresses)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    use super::*;
+    use nix::sys::socket::getsockopt;
+    use nix::sys::socket::sockopt::GetStruct;
+    use nix::{getsockopt_impl, libc};
 
-    fn lanes(count: usize) -> (ListenerShards, Vec<SocketAddr>) {
-        let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        listeners.iter().for_each(|one| one.set_nonblocking(true).unwrap());
-        let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
-        let lanes = listeners
-            .into_iter()
-            .map(|socket| ListenerShard { socket, listener_index: 0, number: 0, throttle: None, _seal: None })
-            .collect();
-        (ListenerShards::new(lanes).unwrap(), addresses)
-    }
+    use super::*;
 
     async fn ready(lanes: &mut ListenerShards) -> Vec<usize> {
         let mut found = Vec::new();
@@ -303,7 +376,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_left_in_a_lane_is_told_again_and_an_emptied_one_is_quiet() {
-        let (mut lanes, addresses) = lanes(3);
+        let (mut lanes, addresses) = new_test_shards(3);
         let _clients = [0, 0, 2].map(|lane: usize| TcpStream::connect(addresses[lane]).unwrap());
         assert_eq!(ready(&mut lanes).await, [0, 2]);
         assert!(lanes.accept(0).unwrap().is_some());
@@ -322,7 +395,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_paused_lane_is_quiet_until_it_is_resumed() {
-        let (mut lanes, addresses) = lanes(2);
+        let (mut lanes, addresses) = new_test_shards(2);
         let _clients = [0, 1].map(|lane: usize| TcpStream::connect(addresses[lane]).unwrap());
         lanes.pause_shard(0).unwrap();
         assert_eq!(ready(&mut lanes).await, [1]);
@@ -332,24 +405,89 @@ mod tests {
         assert_eq!(ready(&mut lanes).await, [0]);
     }
 
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// Limits the backlogs once, 250 ms after the last time.
+    fn look(lanes: &mut ListenerShards, seconds: u64) {
+        lanes.limit_backlogs(at(seconds), Duration::from_millis(250)).unwrap();
+    }
+
+    getsockopt_impl!(DeferredSeconds, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, u32, GetStruct<u32>);
+
+    /// The time for which the kernel withholds silent connections (tcp(7), TCP_DEFER_ACCEPT).
+    #[derive(Clone, Copy, Debug)]
+    struct DeferredSeconds;
+
+    /// Returns the time for which the kernel withholds silent connections of each shard.
+    fn deferred_seconds(lanes: &ListenerShards) -> Vec<u32> {
+        lanes.lanes.iter().map(|lane| getsockopt(&lane.socket, DeferredSeconds).unwrap()).collect()
+    }
+
+    /// Regression: requests that a full backlog had dropped came after the agent had closed their connections as silent.
+    #[tokio::test]
+    async fn an_overloaded_shard_withholds_silent_connections_until_dropped_requests_are_repeated() {
+        let (mut lanes, _) = new_test_shards(2);
+        lanes.lanes.iter().for_each(|lane| defer_accept(&lane.socket, DEFERRED_SECONDS).unwrap());
+        lanes.pause_shard(0).unwrap();
+        lanes.resume(1).unwrap();
+        // So many connections that the bound is the length of a calm shard's backlog.
+        lanes.waits[0].accepted = 200;
+        for number in 0..CALM_AFTER {
+            look(&mut lanes, 0);
+            assert_eq!(deferred_seconds(&lanes), [OVERLOADED_DEFERRED_SECONDS, DEFERRED_SECONDS], "{number}");
+            assert!(lanes.needs_resume() && !lanes.must_look_soon() && lanes.waits[0].backlog == BACKLOG);
+        }
+        look(&mut lanes, 0);
+        assert_eq!(deferred_seconds(&lanes), [DEFERRED_SECONDS; 2]);
+        assert!(!lanes.needs_resume());
+        assert!(lanes.may_withhold_for_long(at(30)) && !lanes.may_withhold_for_long(at(31)));
+    }
+
+    /// A thread that serves many shards leaves connections for its next round, without overload.
+    #[tokio::test]
+    async fn a_shard_that_is_only_left_for_the_next_round_is_not_overloaded() {
+        let (mut lanes, _) = new_test_shards(1);
+        lanes.lanes.iter().for_each(|lane| defer_accept(&lane.socket, DEFERRED_SECONDS).unwrap());
+        lanes.record_left_waiting(0);
+        look(&mut lanes, 0);
+        assert_eq!(deferred_seconds(&lanes), [DEFERRED_SECONDS]);
+        assert!(!lanes.may_withhold_for_long(at(0)));
+    }
+
+    /// Otherwise the kernel drops connections that it withheld when the agent is replaced.
+    #[tokio::test]
+    async fn a_closing_shard_withholds_nothing_and_has_a_long_backlog() {
+        let (mut lanes, _) = new_test_shards(1);
+        lanes.record_left_waiting(0);
+        look(&mut lanes, 0);
+        let backlog = |lanes: &ListenerShards| tcp_info::backlog_limit(&lanes.lanes[0].socket).unwrap();
+        assert_eq!(backlog(&lanes), 8);
+        lanes.disable_deferred_accept();
+        let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let most = most.trim().parse::<u32>().unwrap().min(MAX_BACKLOG as u32);
+        assert_eq!((deferred_seconds(&lanes), backlog(&lanes)), (vec![0], most));
+    }
+
     #[tokio::test]
     async fn a_backlog_is_short_while_connections_wait_in_it_and_long_again_later() {
-        let (mut lanes, addresses) = lanes(2);
+        let (mut lanes, addresses) = new_test_shards(2);
         let _client = TcpStream::connect(addresses[0]).unwrap();
         assert_eq!(ready(&mut lanes).await, [0]);
         assert!(lanes.accept(0).unwrap().is_some());
         lanes.record_left_waiting(0);
-        lanes.limit_backlogs(Duration::from_millis(250)).unwrap();
+        look(&mut lanes, 0);
         assert_eq!([lanes.waits[0].backlog, lanes.waits[1].backlog], [8, BACKLOG]);
         assert!(lanes.needs_resume(), "the bound must be taken back later");
-        lanes.limit_backlogs(Duration::from_millis(250)).unwrap();
+        look(&mut lanes, 0);
         assert_eq!(lanes.waits[0].backlog, BACKLOG);
         assert!(!lanes.needs_resume());
     }
 
     #[tokio::test]
     async fn more_lanes_than_fit_one_look_are_all_told() {
-        let (mut lanes, addresses) = lanes(MAX_EVENTS * 2 + 5);
+        let (mut lanes, addresses) = new_test_shards(MAX_EVENTS * 2 + 5);
         let clients: Vec<_> = addresses.iter().map(|at| TcpStream::connect(at).unwrap()).collect();
         let mut accepted = 0;
         while accepted < clients.len() {

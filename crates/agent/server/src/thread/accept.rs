@@ -8,12 +8,12 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use seawall_core::attestation::ConnectionEnds;
-use seawall_core::clock;
+use seawall_core::{Moment, clock};
 
 use super::connection_state::{ConnectionClient, ConnectionData};
 use super::request::RequestOrigin;
 use super::socket::ClientSocket;
-use super::{GONE, REPLACED_ACCEPTS, TrafficThread};
+use super::{ACCEPT_PAUSE, FIRST_REQUESTS, GONE, REPLACED_ACCEPTS, TrafficThread};
 use crate::admission::{ADMISSION_INTERVAL, GuestPlace};
 use crate::connection_client::{Client, ServedPod};
 use crate::connection_permits::PermitCounter;
@@ -66,11 +66,12 @@ impl<P: ServedPod> TrafficThread<P> {
         let mut stop = self.stop.clone();
         let mut stopped = pin!(stop.wait());
         loop {
+            let longest = if lanes.must_look_soon() { ADMISSION_INTERVAL } else { SWEEP_INTERVAL };
             let found = tokio::select! {
                 biased;
                 () = &mut stopped => break,
                 found = lanes.wait_for_connections(&mut ready) => found,
-                () = tokio::time::sleep(ADMISSION_INTERVAL), if lanes.needs_resume() => {
+                () = tokio::time::sleep(longest), if lanes.needs_resume() => {
                     ready.clear();
                     Ok(())
                 }
@@ -93,17 +94,40 @@ impl<P: ServedPod> TrafficThread<P> {
         self.accept_the_last(&mut lanes);
         if self.stop.is_agent_replaced() {
             // The other agent gets all new connections. Until this timer ends, `accept` still returns the connections that the
-            // kernel has deferred.
-            let until = tokio::time::sleep(REPLACED_ACCEPTS);
-            let late = async {
-                while lanes.wait_for_connections(&mut ready).await.is_ok() {
-                    if !matches!(self.accept_some(&mut lanes, &mut ready), Ok(true)) {
-                        lanes.mark_unfinished();
-                    }
-                    tokio::task::yield_now().await;
+            // kernel has withheld.
+            let is_long = lanes.may_withhold_for_long(self.shared.clock.now());
+            let longest = if is_long { FIRST_REQUESTS } else { REPLACED_ACCEPTS };
+            // The poller does not report the connections again that the last rounds left.
+            lanes.mark_unfinished();
+            let _ = tokio::time::timeout(longest, self.accept_withheld(&mut lanes)).await;
+        }
+    }
+
+    /// Accepts connections until the poller fails.
+    async fn accept_withheld(self: &Rc<Self>, lanes: &mut ListenerShards) {
+        let mut ready = Vec::new();
+        loop {
+            let found = tokio::select! {
+                found = lanes.wait_for_connections(&mut ready) => found,
+                () = tokio::time::sleep(ADMISSION_INTERVAL), if lanes.has_paused() => {
+                    ready.clear();
+                    Ok(())
                 }
             };
-            tokio::select! { () = until => {}, () = late => {} }
+            if found.is_err() {
+                return;
+            }
+            let accepted = self.accept_some(lanes, &mut ready);
+            if !matches!(accepted, Ok(true)) {
+                lanes.mark_unfinished();
+            }
+            match accepted.and_then(|_| self.resume_paused(lanes, self.shared.clock.now())) {
+                Ok(()) => tokio::task::yield_now().await,
+                Err(error) => {
+                    self.record_accept_error(&error);
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
         }
     }
 
@@ -138,12 +162,7 @@ impl<P: ServedPod> TrafficThread<P> {
             return Ok(());
         }
         let now = self.shared.clock.now();
-        let mut budget = self.guest_budget.borrow_mut();
-        if now.since(self.last_resumed.get()) >= ADMISSION_INTERVAL {
-            self.last_resumed.set(now);
-            budget.grow(now, clock::thread_cpu_time(), clock::process_cpu_time());
-            lanes.resume(budget.affordable_guests())?;
-        }
+        self.resume_paused(lanes, now)?;
         // Without the throttle, the clients of an overloaded shard have unequal chances. Everything else goes on.
         if let Err(error) = lanes.throttle_connects(now)
             && self.accept_failures.take(now).is_ok()
@@ -156,9 +175,24 @@ impl<P: ServedPod> TrafficThread<P> {
         let period = now.since(self.last_bounded.get());
         if period >= SWEEP_INTERVAL {
             self.last_bounded.set(now);
-            lanes.limit_backlogs(period)?;
+            if let Err(error) = lanes.limit_backlogs(now, period)
+                && self.accept_failures.take(now).is_ok()
+            {
+                tracing::warn!(%error, "cannot limit the backlogs of overloaded shards: connections may wait for longer than 0.5 s");
+            }
         }
         Ok(())
+    }
+
+    /// Increases the guest budget, and watches as many paused shards again as it allows.
+    fn resume_paused(&self, lanes: &mut ListenerShards, now: Moment) -> std::io::Result<()> {
+        if now.since(self.last_resumed.get()) < ADMISSION_INTERVAL {
+            return Ok(());
+        }
+        self.last_resumed.set(now);
+        let mut budget = self.guest_budget.borrow_mut();
+        budget.grow(now, clock::thread_cpu_time(), clock::process_cpu_time());
+        lanes.resume(budget.affordable_guests())
     }
 
     /// Accepts connections from these shards. Returns true if the thread has accepted all connections that it may accept now.
@@ -390,7 +424,7 @@ impl<P: ServedPod> TrafficThread<P> {
     /// Ends one idle connection of the client with the most connections.
     /// The thread calls this function only while memory or file descriptors are short. The function never ends a connection with
     /// an unread request.
-    pub(super) fn end_longest_idle_of_largest_client(&self, now: seawall_core::Moment) -> bool {
+    pub(super) fn end_longest_idle_of_largest_client(&self, now: Moment) -> bool {
         let timeouts = self.client_limits.get().timeouts;
         let is_ended = self.connections.borrow_mut().end_longest_idle_of_largest_client(&timeouts, now);
         self.metrics.connection_metrics.evicted_idle.fetch_add(u64::from(is_ended), Ordering::Relaxed);

@@ -82,16 +82,23 @@ impl<P: ServedPod> TrafficThread<P> {
     /// connection simply closes, a request that is already on the way fails. If no other agent runs yet, the drain gives no extra time,
     /// because extra time would only delay the start of the other agent.
     ///
-    /// `spent` is the part of [`DRAIN`] or [`REPLACED_DRAIN`] that the last accepts have already used.
-    pub(super) async fn drain(self: &Rc<Self>, spent: Duration) {
+    /// `accepts` accepts the last connections, within [`DRAIN`] or [`FIRST_REQUESTS`].
+    pub(super) async fn drain(self: &Rc<Self>, accepts: impl Future<Output = ()>) {
         let begun = tokio::time::Instant::now();
         let all_gone_until = async |limit: Duration| {
-            tokio::time::timeout(limit.saturating_sub(spent + begun.elapsed()), self.all_gone()).await
+            tokio::time::timeout(limit.saturating_sub(begun.elapsed()), self.all_gone()).await
         };
         let is_replaced = self.phase.get() == ThreadPhase::LastRequests;
+        let wait_for_requests = async {
+            if is_replaced {
+                let _ = all_gone_until(LAST_REQUESTS).await;
+                self.begin_phase(ThreadPhase::FirstRequests);
+                let _ = all_gone_until(FIRST_REQUESTS).await;
+            }
+        };
+        tokio::join!(accepts, wait_for_requests);
         if is_replaced {
-            let _ = all_gone_until(LAST_REQUESTS).await;
-            self.begin_phase(ThreadPhase::FirstRequests);
+            // For the connections that were accepted after all others had gone.
             let _ = all_gone_until(FIRST_REQUESTS).await;
         }
         self.begin_phase(ThreadPhase::Ending);
@@ -116,17 +123,19 @@ impl<P: ServedPod> TrafficThread<P> {
 
 #[cfg(test)]
 mod tests {
-    use seawall_core::Clock;
     use seawall_core::cloud::CloudName;
+    use seawall_core::{Clock, shutdown};
     use seawall_http::{Refusal, RequestHead, ResponseContext};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::LocalSet;
     use tokio::time::{sleep, timeout};
 
+    use super::super::REPLACED_ACCEPTS;
     use super::*;
     use crate::connection_client::Client;
     use crate::handler::{ActiveDialects, HandlerOutcome, ListenerDialects, MetadataDialect, RequestContext};
+    use crate::listen::shards::new_test_shards;
     use crate::route;
     use crate::testing::{FakePod, new_test_thread};
 
@@ -179,21 +188,31 @@ mod tests {
         read(client).await
     }
 
-    /// Runs a drain of a thread with three connections: the first is silent to the end, the second asks `late` after the drain has begun, and the
-    /// third has had an answer. Returns what they read, and how long the drain took.
-    async fn drain(first_phase: ThreadPhase, late: Duration) -> (Vec<String>, Duration) {
+    fn new_answering_thread() -> Rc<TrafficThread<FakePod>> {
         let mut thread = new_test_thread::<FakePod>(&Clock::system(), &[&route::REFUSED]);
         let dialects = ListenerDialects::new([Rc::new(Answerer) as Rc<dyn MetadataDialect<_>>]).unwrap();
         thread.listeners = vec![Rc::new(ActiveDialects::new(dialects))];
-        let thread = Rc::new(thread);
+        Rc::new(thread)
+    }
+
+    /// Returns the client of a new connection that the thread serves.
+    async fn connect(thread: &Rc<TrafficThread<FakePod>>, listener: &TcpListener) -> TcpStream {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, peer) = listener.accept().await.unwrap();
+        thread.admit(accepted.into_std().unwrap(), peer, 0, 0);
+        client
+    }
+
+    /// Runs a drain of a thread with three connections: the first is silent to the end, the second asks `late` after the drain has begun, and the
+    /// third has had an answer. Returns what they read, and how long the drain took.
+    async fn drain(first_phase: ThreadPhase, late: Duration) -> (Vec<String>, Duration) {
+        let thread = new_answering_thread();
         let run = async {
             let serving = tokio::task::spawn_local(thread.clone().serve_ready());
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut clients = Vec::new();
             for _ in 0..3 {
-                clients.push(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
-                let (accepted, peer) = listener.accept().await.unwrap();
-                thread.admit(accepted.into_std().unwrap(), peer, 0, 0);
+                clients.push(connect(&thread, &listener).await);
             }
             assert_eq!(ask(&mut clients[2]).await, "answer");
             let begun = tokio::time::Instant::now();
@@ -201,7 +220,7 @@ mod tests {
             let draining = {
                 let thread = thread.clone();
                 tokio::task::spawn_local(async move {
-                    thread.drain(Duration::ZERO).await;
+                    thread.drain(async {}).await;
                     tokio::time::Instant::now()
                 })
             };
@@ -227,11 +246,55 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_replaced_agent_answers_a_connection_that_it_accepts_after_all_others_have_gone() {
+        let thread = new_answering_thread();
+        let run = async {
+            let serving = tokio::task::spawn_local(thread.clone().serve_ready());
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            thread.phase.set(ThreadPhase::LastRequests);
+            let (told, accepted) = tokio::sync::oneshot::channel();
+            let accepts = async {
+                sleep(REPLACED_ACCEPTS).await;
+                let _ = told.send(connect(&thread, &listener).await);
+            };
+            let late = async {
+                let mut client = accepted.await.unwrap();
+                sleep(Duration::from_secs(5)).await;
+                ask(&mut client).await
+            };
+            let ((), answer) = tokio::join!(thread.drain(accepts), late);
+            serving.abort();
+            answer
+        };
+        assert_eq!(LocalSet::new().run_until(run).await, "answer");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_replaced_agent_waits_for_used_connections_for_less_time() {
         let (read, _) = drain(ThreadPhase::LastRequests, LAST_REQUESTS - Duration::from_millis(100)).await;
         assert_eq!(read, ["closed", "answer", "open"]);
         let (read, _) = drain(ThreadPhase::LastRequests, LAST_REQUESTS + Duration::from_millis(100)).await;
         assert_eq!(read, ["closed", "answer", "closed"]);
+    }
+
+    /// The kernel withholds silent connections of an overloaded shard for longer, and the clients see them as open.
+    #[tokio::test(start_paused = true)]
+    async fn a_replaced_agent_accepts_from_an_overloaded_shard_for_longer() {
+        for (is_overloaded, expected) in [(false, REPLACED_ACCEPTS), (true, FIRST_REQUESTS)] {
+            let mut thread = new_test_thread::<FakePod>(&Clock::system(), &[&route::REFUSED]);
+            let (stopper, stop) = shutdown::stop_channel();
+            stopper.stop_as_replaced();
+            thread.stop = stop;
+            let (mut shards, _) = new_test_shards(2);
+            if is_overloaded {
+                shards.pause_shard(1).unwrap();
+                shards.limit_backlogs(thread.shared.clock.now(), Duration::from_millis(250)).unwrap();
+            }
+            let begun = tokio::time::Instant::now();
+            Rc::new(thread).accept(shards).await;
+            let took = begun.elapsed();
+            assert!((expected..expected + Duration::from_millis(10)).contains(&took), "{took:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -178,9 +178,10 @@ enum ThreadPhase {
 const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 
 /// If another agent has replaced this agent, the thread still accepts connections for this time after the shutdown begins.
-/// The kernel withholds a connection from `accept` while the client has sent no bytes. After the thread has ended this delay,
-/// `accept` returns such a connection only after its next retransmission. Retransmissions come one and three seconds after the
-/// connect.
+/// The kernel withholds a connection from `accept` while the client has sent no bytes. After the thread has ended this delay, the kernel offers
+/// such a connection when it next looks at it: one or three seconds after the connect. The kernel withholds connections of an overloaded shard for
+/// longer, and looks at them after 7, 15 and 31 s as well. So if a shard was overloaded, the thread accepts for [`FIRST_REQUESTS`]. Only silent
+/// connections that are then 7 to 7.5 s or 15 to 23.5 s old are lost.
 const REPLACED_ACCEPTS: Duration = Duration::from_millis(2100);
 
 /// The CPU time that the quota grants during the longest pause between two checks for ready connections.
@@ -328,13 +329,14 @@ impl<P: ServedPod> TrafficThread<P> {
             }
             let is_replaced = thread.stop.is_agent_replaced();
             thread.phase.set(if is_replaced { ThreadPhase::LastRequests } else { ThreadPhase::Ending });
-            // The accept task ends when no more connections wait. The end of this task closes the listeners.
-            let longest = if is_replaced { REPLACED_ACCEPTS + LAST_ACCEPTS } else { LAST_ACCEPTS };
-            let begun = tokio::time::Instant::now();
-            if !accepting.is_finished() && tokio::time::timeout(longest, &mut accepting).await.is_err() {
-                accepting.abort();
-            }
-            thread.drain(begun.elapsed()).await;
+            // The accept task ends when no more connections wait, or by time if the agent is replaced. Its end closes the listeners.
+            let longest = if is_replaced { FIRST_REQUESTS } else { LAST_ACCEPTS };
+            let accepts = async {
+                if !accepting.is_finished() && tokio::time::timeout(longest, &mut accepting).await.is_err() {
+                    accepting.abort();
+                }
+            };
+            thread.drain(accepts).await;
             Ok(())
         };
         // The thread cannot serve clients after one of these tasks has ended.
