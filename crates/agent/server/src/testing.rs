@@ -109,7 +109,7 @@ pub(crate) fn new_test_thread<P: ServedPod>(
     };
     let (allowance, (_, stop)) = (ClientLimits { connections: 8, timeouts }, shutdown::stop_channel());
     let observed = (Arc::new(ThreadMetrics::new(routes)), Arc::default());
-    let thread = TrafficThread::new(shared, Vec::new(), allowance, observed, stop, 0);
+    let thread = TrafficThread::new(shared, Vec::new(), allowance, observed, stop);
     thread.expect("a poller")
 }
 

@@ -534,7 +534,7 @@ impl AgentContext {
         let serve = move || async move {
             let (lanes, speaks) =
                 (ListenerShards::new(listeners)?, speak().ok_or(std::io::ErrorKind::InvalidInput)?);
-            let thread = TrafficThread::new(shared, speaks, allowance, observed, stop, number as u64)?;
+            let thread = TrafficThread::new(shared, speaks, allowance, observed, stop)?;
             thread.run(lanes, changes).await
         };
         let body = move || {

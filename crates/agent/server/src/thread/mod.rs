@@ -27,6 +27,7 @@ mod identify_client;
 mod limits;
 mod ready_queue;
 mod request;
+mod request_ids;
 mod socket;
 mod streamed_body;
 #[cfg(any(test, feature = "testing"))]
@@ -48,6 +49,7 @@ use tokio::task::{JoinError, LocalSet};
 
 use self::connection_state::ConnectionData;
 use self::ready_queue::ReadyQueue;
+use self::request_ids::RequestIds;
 use self::unidentified_wait_limit::UnidentifiedWaitLimit;
 use crate::admission::{GuestCpuBudget, ShardAdmission};
 use crate::connection_client::{ClientResolver, ServedPod};
@@ -231,7 +233,7 @@ pub struct TrafficThread<P: ServedPod> {
     accept_failures: Gcra,
     /// Follows the stop signal, shortly after it.
     phase: Cell<ThreadPhase>,
-    requests: Cell<u64>,
+    request_ids: RequestIds,
 }
 
 /// The thread's buffers. A turn borrows the buffers and never keeps them across an `await`.
@@ -247,7 +249,6 @@ fn died(ended: Result<(), JoinError>) -> io::Error {
 
 impl<P: ServedPod> TrafficThread<P> {
     /// Returns a thread that has not started. Call this function inside the thread's runtime.
-    /// `number` must differ between threads, so that each thread has different request ids.
     ///
     /// # Errors
     /// The kernel cannot create an epoll instance.
@@ -257,7 +258,6 @@ impl<P: ServedPod> TrafficThread<P> {
         allowance: ClientLimits,
         (metrics, heartbeat): (Arc<ThreadMetrics>, Arc<ThreadHeartbeat>),
         stop: StopSignal,
-        number: u64,
     ) -> io::Result<Self> {
         // The buffer has room for the largest head and the empty line that may precede a head. With a smaller buffer, a partial
         // head could fill the buffer, and a read into the full buffer would look like the end of the stream.
@@ -298,7 +298,7 @@ impl<P: ServedPod> TrafficThread<P> {
             is_accept_failing: Cell::new(false),
             accept_failures: Gcra::new(1, 1),
             phase: Cell::new(ThreadPhase::Serving),
-            requests: Cell::new(number << 48),
+            request_ids: RequestIds::default(),
             ready_queue: ReadyQueue::new()?,
         })
     }
@@ -389,13 +389,9 @@ impl<P: ServedPod> TrafficThread<P> {
         dialects.first().refuse(
             refusal,
             &ResponseContext::for_invalid_request(date),
-            self.next_request(),
+            self.request_ids.next(),
             out,
         );
-    }
-
-    fn next_request(&self) -> u64 {
-        self.requests.replace(self.requests.get() + 1)
     }
 
     /// Ends overdue connections and connections of deleted pods, four times a second.

@@ -257,7 +257,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let RequestOrigin { dialects, client: caller, tenant, peer_ip: peer, received_at: came, is_guest } =
             asker;
         let dialect = dialects.dialect_for_target(head.target);
-        let request = self.next_request();
+        let request = self.request_ids.next();
         let mut date = self.date.borrow_mut();
         // Metadata requests have no body. The dialect refuses a request with a body. After this refusal, the connection ends,
         // because otherwise the thread would parse the body as the next request. A request with `Content-Length: 0` has no body.
