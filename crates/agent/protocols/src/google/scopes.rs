@@ -17,6 +17,10 @@ const MAX_SCOPE: usize = 256;
 pub const BAD_SCOPES: Refusal =
     Refusal::new(400, "bad_scopes", "The scopes parameter is not a short list of OAuth scopes.");
 
+/// The most characters of all scopes of a request in canonical form. A pod's scopes are part of its cache entries (64 at most), and each request
+/// is compared with them. Sixteen typical scopes have half as many characters.
+const MAX_CANONICAL_SCOPES: usize = 2048;
+
 /// The scopes of a token request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scopes<'t> {
@@ -41,7 +45,7 @@ impl Scopes<'_> {
 /// Commas (the documented form) or spaces (OAuth's own form, RFC 6749 section 3.3) separate the scopes.
 ///
 /// # Errors
-/// [`BAD_SCOPES`]: there are too many scopes, a scope is too long, or a scope contains a character that no scope URL needs. The
+/// [`BAD_SCOPES`]: there are too many scopes, a scope is too long, they are too long together, or a scope contains a character that no scope URL needs. The
 /// allowed characters exclude quotes, percent signs and separators, so the agent can insert scopes into other texts without
 /// escapes.
 pub fn canonicalize_scopes(list: &str) -> Result<Option<String>, Refusal> {
@@ -49,7 +53,11 @@ pub fn canonicalize_scopes(list: &str) -> Result<Option<String>, Refusal> {
     if scopes.len() > MAX_SCOPES || !scopes.iter().all(|scope| is_scope(scope)) {
         return Err(BAD_SCOPES);
     }
-    Ok((!scopes.is_empty()).then(|| join_scopes(scopes)))
+    let canonical = join_scopes(scopes);
+    if canonical.len() > MAX_CANONICAL_SCOPES {
+        return Err(BAD_SCOPES);
+    }
+    Ok((!canonical.is_empty()).then_some(canonical))
 }
 
 /// Joins scopes in canonical form.
@@ -74,6 +82,19 @@ mod tests {
             assert_eq!(canonicalize_scopes(list), Ok(Some("a b".into())), "{list}");
         }
         assert_eq!(canonicalize_scopes(" , "), Ok(None));
+    }
+
+    /// A pod could hold half a mebibyte of scopes in its cache entries, beyond every limit of memory.
+    #[test]
+    fn scopes_that_are_too_long_together_are_refused() {
+        let scopes = |last: usize| {
+            let mut scopes: Vec<_> = (0..7).map(|number| format!("{number}{}", "a".repeat(255))).collect();
+            scopes.push("z".repeat(last));
+            scopes.join(",")
+        };
+        // Seven scopes of 256 characters, seven spaces and the last one.
+        assert_eq!(canonicalize_scopes(&scopes(249)).unwrap().unwrap().len(), MAX_CANONICAL_SCOPES);
+        assert_eq!(canonicalize_scopes(&scopes(250)), Err(BAD_SCOPES));
     }
 
     #[test]
