@@ -92,6 +92,11 @@ impl ShardWait {
         self.was_left || !self.controller.admits_all()
     }
 
+    /// True if the kernel withholds silent connections of the shard only for as long as usual.
+    fn is_calm(&self) -> bool {
+        self.until_calm == 0
+    }
+
     /// True if the thread may not accept all connections of the shard. A busy thread can also leave connections for its next round.
     fn is_overloaded(&self) -> bool {
         self.was_paused || !self.controller.admits_all()
@@ -99,14 +104,14 @@ impl ShardWait {
 }
 
 impl ListenerShard {
-    /// Changes the length of the backlog, and the time for which the kernel withholds silent connections, if they differ: `(before, now)`.
-    fn limit(&self, backlog: (i32, i32), is_overloaded: (bool, bool)) -> io::Result<()> {
-        if backlog.0 != backlog.1 {
-            listen(&self.socket, backlog.1)?;
+    /// Changes the length of the backlog, and the time for which the kernel withholds silent connections, where they differ from those in
+    /// `before`.
+    fn apply_limits(&self, before: &ShardWait, backlog: i32, is_calm: bool) -> io::Result<()> {
+        if backlog != before.backlog {
+            listen(&self.socket, backlog)?;
         }
-        if is_overloaded.0 != is_overloaded.1 {
-            let seconds = if is_overloaded.1 { OVERLOADED_DEFERRED_SECONDS } else { DEFERRED_SECONDS };
-            defer_accept(&self.socket, seconds)?;
+        if is_calm != before.is_calm() {
+            defer_accept(&self.socket, if is_calm { DEFERRED_SECONDS } else { OVERLOADED_DEFERRED_SECONDS })?;
         }
         Ok(())
     }
@@ -254,14 +259,14 @@ impl ListenerShards {
                 self.last_overloaded = Some(now);
             }
             let until_calm = if is_overloaded { CALM_AFTER } else { wait.until_calm.saturating_sub(1) };
-            match lane.limit((wait.backlog, backlog), (wait.until_calm > 0, until_calm > 0)) {
+            match lane.apply_limits(wait, backlog, until_calm == 0) {
                 Ok(()) => (wait.backlog, wait.until_calm) = (backlog, until_calm),
                 Err(error) => result = Err(error),
             }
             (wait.was_left, wait.was_paused, wait.accepted) = (wait.is_paused, wait.is_paused, 0);
         }
         self.must_bound = self.waits.iter().any(ShardWait::must_bound);
-        self.is_calming = self.waits.iter().any(|wait| wait.until_calm > 0 || wait.backlog != BACKLOG);
+        self.is_calming = self.waits.iter().any(|wait| !wait.is_calm() || wait.backlog != BACKLOG);
         result
     }
 
