@@ -179,7 +179,7 @@ fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<TreeRequest<'_, '_>, 
     let mut out = Vec::new();
     match asked {
         Ok(query) => write_answer(&mut out, &frame, query),
-        Err(refusal) => MetadataServerKind::Gke.write_refusal(&mut out, &frame, refusal, 1),
+        Err(refusal) => MetadataServerKind::Gke.write_refusal(&mut out, &frame, refusal),
     }
     check_response(head, &frame, &out, &WRITTEN);
     let flavor = b"\r\nMetadata-Flavor: Google\r\n";

@@ -277,8 +277,8 @@ impl MetadataDialect<PodEntry> for RealServerDialect {
         self.answer_or_refuse(forwarded, asked, out)
     }
 
-    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {
-        self.cloud_dialect.refuse(refusal, frame, request, out);
+    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, out: &mut Vec<u8>) {
+        self.cloud_dialect.refuse(refusal, frame, out);
     }
 }
 
@@ -292,7 +292,7 @@ impl CompletedDeferredResponse for ImdsResponse {
             Ok(answer) => write_imds_response(answer, writing.response_context, out),
             Err(refusal) => {
                 let frame = writing.response_context;
-                imds::respond::write_refusal(out, frame, &refusal, writing.request_id);
+                imds::respond::write_refusal(out, frame, &refusal);
                 WriteOutcome::whole(refusal.status)
             }
         }

@@ -92,12 +92,7 @@ fn what_is_no_request_is_refused_in_the_words_of_the_first_dialect() {
     let world = runtime.block_on(async { PodFixture::new() });
     let mut out = Vec::new();
     let refusal = seawall_http::Refusal::new(400, "malformed_request", "no");
-    world.dialects.first().refuse(
-        &refusal,
-        &ResponseContext::for_invalid_request(RESPONSE_DATE),
-        1,
-        &mut out,
-    );
+    world.dialects.first().refuse(&refusal, &ResponseContext::for_invalid_request(RESPONSE_DATE), &mut out);
     assert!(String::from_utf8(out).unwrap().contains("Metadata-Flavor: Google"));
 }
 

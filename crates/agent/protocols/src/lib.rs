@@ -9,6 +9,5 @@
 
 pub mod aws;
 pub mod google;
-mod hex;
 mod json;
 pub mod request_head_rules;

@@ -63,7 +63,7 @@ pub trait MetadataDialect<P>: fmt::Debug {
     ) -> HandlerOutcome<P>;
 
     /// Writes a refusal in the format that clients of this dialect expect.
-    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>);
+    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, out: &mut Vec<u8>);
 
     /// Returns the outcome of a request, and writes the refusal if it is refused.
     fn answer_or_refuse(
@@ -73,7 +73,7 @@ pub trait MetadataDialect<P>: fmt::Debug {
         out: &mut Vec<u8>,
     ) -> HandlerOutcome<P> {
         answered.unwrap_or_else(|refusal| {
-            self.refuse(&refusal, asked.response_context, asked.request_id, out);
+            self.refuse(&refusal, asked.response_context, out);
             HandlerOutcome::Answered { route: &route::REFUSED, status: refusal.status }
         })
     }
@@ -116,8 +116,6 @@ pub struct RequestContext<'a, 'h, 'b> {
     pub shares: UpstreamChargedClient<'a>,
     /// The address from which the request came.
     pub peer_ip: IpAddr,
-    /// The number of the request, unique in this process.
-    pub request_id: u64,
     /// The time when the request arrived. It is earlier than `now` if the request waited for identity.
     pub received_at: Moment,
     /// The time of the answer.

@@ -54,8 +54,6 @@ pub trait CompletedDeferredResponse {
 pub struct WriteContext<'a> {
     /// The properties of the request that affect the format of the answer.
     pub response_context: &'a ResponseContext<'a>,
-    /// The number of the request.
-    pub request_id: u64,
     /// The time of writing.
     pub now: Moment,
 }

@@ -270,7 +270,7 @@ fn check_container(head: &RequestHead<'_, '_>) -> bool {
             assert!(host.starts_with(b"169.254.170.2") || host.starts_with(b"["), "{head:?}");
             containers::write_credentials(&mut out, &frame, &credentials());
         }
-        Err(refusal) => containers::write_refusal(&mut out, &frame, refusal, 1),
+        Err(refusal) => containers::write_refusal(&mut out, &frame, refusal),
     }
     check_response(head, &frame, &out, &WRITTEN);
     assert_eq!(holds(&out, SECRET), asked.is_ok() && !frame.head_only);
@@ -288,7 +288,7 @@ fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<ImdsRequest<'_, '_>, 
         Err(refusal) => Err(*refusal),
     };
     if let Err(refusal) = &answered {
-        respond::write_refusal(&mut out, &frame, refusal, 1);
+        respond::write_refusal(&mut out, &frame, refusal);
     }
     check_response(head, &frame, &out, &WRITTEN);
     let is_token = matches!(asked, Ok(ImdsRequest::Token(_)));

@@ -85,8 +85,8 @@ impl MetadataDialect<PodEntry> for ContainerCredentialsDialect {
         self.answer_or_refuse(answered, asked, out)
     }
 
-    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {
-        endpoint::write_refusal(out, frame, refusal, request);
+    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, out: &mut Vec<u8>) {
+        endpoint::write_refusal(out, frame, refusal);
     }
 }
 
@@ -178,7 +178,7 @@ impl CompletedDeferredResponse for AwaitedCredentialsResponse {
                 WriteOutcome::whole(200)
             }
             Err(refusal) => {
-                endpoint::write_refusal(out, writing.response_context, refusal, writing.request_id);
+                endpoint::write_refusal(out, writing.response_context, refusal);
                 WriteOutcome::whole(refusal.status)
             }
         }

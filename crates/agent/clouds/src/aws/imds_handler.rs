@@ -199,8 +199,8 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
         self.answer_or_refuse(answered, asked, out)
     }
 
-    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {
-        respond::write_refusal(out, frame, refusal, request);
+    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, out: &mut Vec<u8>) {
+        respond::write_refusal(out, frame, refusal);
     }
 }
 
@@ -476,7 +476,7 @@ impl CompletedDeferredResponse for AwaitedImdsResponse {
             }
             Self::Refused(refusal) => refusal,
         };
-        respond::write_refusal(out, writing.response_context, &refusal, writing.request_id);
+        respond::write_refusal(out, writing.response_context, &refusal);
         WriteOutcome::whole(refusal.status)
     }
 }

@@ -288,7 +288,7 @@ impl CompletedDeferredResponse for PassthroughResponse {
                 WriteOutcome::whole(status)
             }
             Err(refusal) => {
-                respond::write_refusal(out, writing.response_context, &refusal, writing.request_id);
+                respond::write_refusal(out, writing.response_context, &refusal);
                 WriteOutcome::whole(refusal.status)
             }
         }

@@ -118,8 +118,8 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
         self.answer_or_refuse(step, asked, out)
     }
 
-    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {
-        self.server().write_refusal(out, frame, refusal, request);
+    fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, out: &mut Vec<u8>) {
+        self.server().write_refusal(out, frame, refusal);
     }
 }
 

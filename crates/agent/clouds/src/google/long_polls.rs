@@ -227,7 +227,7 @@ struct RevokedResponse(MetadataServerKind);
 
 impl CompletedDeferredResponse for RevokedResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
-        self.0.write_refusal(out, writing.response_context, &NO_MORE, writing.request_id);
+        self.0.write_refusal(out, writing.response_context, &NO_MORE);
         WriteOutcome::whole(NO_MORE.status)
     }
 }

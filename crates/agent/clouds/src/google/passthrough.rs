@@ -103,7 +103,7 @@ impl CompletedDeferredResponse for PassthroughResponse {
         match self.answer {
             Ok(answer) => passed_on(self.server, answer, writing.response_context, out),
             Err(refusal) => {
-                self.server.write_refusal(out, writing.response_context, &refusal, writing.request_id);
+                self.server.write_refusal(out, writing.response_context, &refusal);
                 WriteOutcome::whole(refusal.status)
             }
         }

@@ -61,7 +61,7 @@ impl CompletedDeferredResponse for AwaitedGoogleResponse {
             Self::IdToken(lease) => write_id_token(out, writing.response_context, &lease),
             Self::TreeText(known) => SERVER.write_text(out, writing.response_context, &known),
             Self::Refused(refusal) => {
-                SERVER.write_refusal(out, writing.response_context, &refusal, writing.request_id);
+                SERVER.write_refusal(out, writing.response_context, &refusal);
                 return WriteOutcome::whole(refusal.status);
             }
         }

@@ -248,7 +248,6 @@ impl PodFixture {
             response_context: &frame,
             shares: UpstreamChargedClient { client: pod.id, long_poll_counter: &pod.long_poll_counter },
             peer_ip: [127, 0, 0, 1].into(),
-            request_id: 1,
             received_at: now,
             now,
             has_likely_pod: self.is_pod_expected,
@@ -264,10 +263,8 @@ impl PodFixture {
                 if route.is_credential() {
                     pod.record_pending_fetch(route, bytes);
                 }
-                let written = later
-                    .reply
-                    .await
-                    .write(&WriteContext { response_context: &frame, request_id: 1, now }, &mut out);
+                let written =
+                    later.reply.await.write(&WriteContext { response_context: &frame, now }, &mut out);
                 if written.status == 200 && route.is_credential() {
                     pod.record_fetch(route, None);
                 }

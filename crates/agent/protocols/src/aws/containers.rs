@@ -169,6 +169,6 @@ pub fn write_credentials(
 /// Writes a refusal. `request` is the request's id in the agent's log.
 ///
 /// Every request must get a response soon, because five of the measured clients wait without a timeout.
-pub fn write_refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
-    refuse::write_refusal(out, frame, ALWAYS, b"Allow: GET, HEAD\r\n", refusal, request);
+pub fn write_refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal) {
+    refuse::write_refusal(out, frame, ALWAYS, b"Allow: GET, HEAD\r\n", refusal);
 }

@@ -3,7 +3,6 @@
 //! The SDKs for Go, Python and Java include both values in their errors. The real metadata service sends HTML, which no client
 //! parses. The first generation of the Java SDK parses this JSON even in responses of the metadata service.
 
-use crate::hex::format_hex;
 use crate::json::write_string;
 use seawall_http::{Refusal, ResponseContext};
 
@@ -18,28 +17,23 @@ pub(super) fn write_refusal(
     always: &[u8],
     allow: &[u8],
     refusal: &Refusal,
-    request: u64,
 ) {
     frame.begin_head(out, refusal.status, always);
     if refusal.status == 405 {
         out.extend_from_slice(allow);
     }
     out.extend_from_slice(b"Content-Type: application/json\r\n");
-    frame.end_with_body(out, &[body(refusal, request).as_bytes()]);
+    frame.end_with_body(out, &[body(refusal).as_bytes()]);
 }
 
-/// Returns the JSON body. The body contains the program's name (`seawall`), the message, the code, the request's id in the
-/// agent's log, and whether a retry can help.
-fn body(refusal: &Refusal, request: u64) -> String {
-    let request = format_hex(request).map(char::from);
+/// Returns the JSON body. The body contains the program's name (`seawall`), the message, the code, and whether a retry can help.
+fn body(refusal: &Refusal) -> String {
     let mut body = format!("{{\"code\":\"{}\",\"message\":", refusal.code);
     write_string(&mut body, &format!("seawall: {}", refusal.message));
-    body.push_str(",\"request_id\":\"");
-    body.extend(request);
     body.push_str(if refusal.is_retryable() {
-        "\",\"is_retryable\":true}"
+        ",\"is_retryable\":true}"
     } else {
-        "\",\"is_retryable\":false}"
+        ",\"is_retryable\":false}"
     });
     body
 }

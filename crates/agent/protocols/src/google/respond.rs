@@ -10,7 +10,6 @@ use seawall_http::head_writer;
 use super::etag::ETag;
 use super::federate::{CredentialFreeBody, DirectoryRedirect};
 use super::query::ResponseFormat;
-use crate::hex::format_hex;
 use seawall_http::{Refusal, ResponseContext};
 
 /// The metadata server that the response imitates.
@@ -106,15 +105,8 @@ impl MetadataServerKind {
 
     /// Writes a refusal as one line. SDKs include this line in their own error.
     ///
-    /// The line contains the program's name (`seawall`), the message, the code, the request's id in the agent's log, and
-    /// whether a retry can help.
-    pub fn write_refusal(
-        self,
-        out: &mut Vec<u8>,
-        frame: &ResponseContext<'_>,
-        refusal: &Refusal,
-        request: u64,
-    ) {
+    /// The line contains the program's name (`seawall`), the message, the code, and whether a retry can help.
+    pub fn write_refusal(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal) {
         frame.begin_head(out, refusal.status, self.constant_headers());
         match refusal.status {
             405 => out.extend_from_slice(b"Allow: GET, HEAD\r\n"),
@@ -124,12 +116,8 @@ impl MetadataServerKind {
         out.extend_from_slice(HTML);
         let retry: &[u8] =
             if refusal.is_retryable() { b"; is_retryable: yes)\n" } else { b"; is_retryable: no)\n" };
-        let request = format_hex(request);
         let (message, code) = (refusal.message.as_bytes(), refusal.code.as_bytes());
-        frame.end_with_body(
-            out,
-            &[b"seawall: ", message, b" (code: ", code, b"; request_id: ", &request, retry],
-        );
+        frame.end_with_body(out, &[b"seawall: ", message, b" (code: ", code, retry]);
     }
 }
 

@@ -558,12 +558,9 @@ fn a_header_of_64_kib_is_no_request() {
 fn a_refusal_says_why_in_a_form_that_sdks_show() {
     let refused = Refusal::new(503, "not_yet", "A \"word\".");
     let mut out = Vec::new();
-    respond::write_refusal(&mut out, &ResponseContext::for_invalid_request(DATE), &refused, 0x5ea);
+    respond::write_refusal(&mut out, &ResponseContext::for_invalid_request(DATE), &refused);
     let response = String::from_utf8(out).unwrap();
     assert_eq!(header(&response, "Content-Type"), Some("application/json"));
     assert_eq!(header(&response, "Retry-After"), None);
-    assert_eq!(
-        body(&response),
-        r#"{"code":"not_yet","message":"seawall: A \"word\".","request_id":"00000000000005ea","is_retryable":true}"#
-    );
+    assert_eq!(body(&response), r#"{"code":"not_yet","message":"seawall: A \"word\".","is_retryable":true}"#);
 }

@@ -129,7 +129,7 @@ fn refusals_of_others_are_written_as_our_own() {
         Refusal::new(503, "unknown_pod", "No pod is known at this address yet."),
         seawall_http::RequestError::TooLarge.into(),
     ] {
-        MetadataServerKind::Vm.write_refusal(&mut out, &closing, &refusal, u64::MAX);
+        MetadataServerKind::Vm.write_refusal(&mut out, &closing, &refusal);
     }
     insta::assert_snapshot!(String::from_utf8(out).unwrap().replace("\r\n", "\n"));
 }

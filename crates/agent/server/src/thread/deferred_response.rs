@@ -15,14 +15,8 @@ use crate::response::{WriteContext, WriteOutcome};
 impl<P: ServedPod> ConnectionOnThread<P> {
     /// Waits for an answer, and then writes the answer. Returns false if the connection has ended.
     pub(super) async fn send_deferred(&self, pending: PendingResponse) -> bool {
-        let PendingResponse {
-            response: later,
-            version,
-            keep_alive,
-            head_only,
-            handling_started: since,
-            request_id: request,
-        } = pending;
+        let PendingResponse { response: later, version, keep_alive, head_only, handling_started: since } =
+            pending;
         self.connection_state.set_state(ConnectionState::Busy, since);
         let (route, is_poll) = (later.route, later.is_long_poll);
         let reply = tokio::select! {
@@ -46,7 +40,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
             let mut date = thread.date.borrow_mut();
             let frame =
                 ResponseContext { date: date.at(&thread.shared.clock, now), version, keep_alive, head_only };
-            reply.write(&WriteContext { response_context: &frame, request_id: request, now }, &mut out)
+            reply.write(&WriteContext { response_context: &frame, now }, &mut out)
         };
         thread.metrics.record_response(route, status, now.since(since));
         // The count of fetches shows clients that fetch too often. A long poll does not count, because it returns each credential only

@@ -170,7 +170,7 @@ mod tests {
             HandlerOutcome::Answered { route: &route::REFUSED, status: 200 }
         }
 
-        fn refuse(&self, _: &Refusal, _: &ResponseContext<'_>, _: u64, _: &mut Vec<u8>) {}
+        fn refuse(&self, _: &Refusal, _: &ResponseContext<'_>, _: &mut Vec<u8>) {}
     }
 
     /// Returns what the client reads in the next millisecond of the runtime's clock: `open` if it reads nothing.

@@ -27,7 +27,6 @@ mod identify_client;
 mod limits;
 mod ready_queue;
 mod request;
-mod request_ids;
 mod socket;
 mod streamed_body;
 #[cfg(any(test, feature = "testing"))]
@@ -49,7 +48,6 @@ use tokio::task::{JoinError, LocalSet};
 
 use self::connection_state::ConnectionData;
 use self::ready_queue::ReadyQueue;
-use self::request_ids::RequestIds;
 use self::unidentified_wait_limit::UnidentifiedWaitLimit;
 use crate::admission::{GuestCpuBudget, ShardAdmission};
 use crate::connection_client::{ClientResolver, ServedPod};
@@ -233,7 +231,6 @@ pub struct TrafficThread<P: ServedPod> {
     accept_failures: Gcra,
     /// Follows the stop signal, shortly after it.
     phase: Cell<ThreadPhase>,
-    request_ids: RequestIds,
 }
 
 /// The thread's buffers. A turn borrows the buffers and never keeps them across an `await`.
@@ -298,7 +295,6 @@ impl<P: ServedPod> TrafficThread<P> {
             is_accept_failing: Cell::new(false),
             accept_failures: Gcra::new(1, 1),
             phase: Cell::new(ThreadPhase::Serving),
-            request_ids: RequestIds::default(),
             ready_queue: ReadyQueue::new()?,
         })
     }
@@ -386,12 +382,7 @@ impl<P: ServedPod> TrafficThread<P> {
     fn write_refusal(&self, dialects: &ListenerDialects<P>, refusal: &Refusal, out: &mut Vec<u8>) {
         let mut date = self.date.borrow_mut();
         let date = date.at(&self.shared.clock, self.shared.clock.now());
-        dialects.first().refuse(
-            refusal,
-            &ResponseContext::for_invalid_request(date),
-            self.request_ids.next(),
-            out,
-        );
+        dialects.first().refuse(refusal, &ResponseContext::for_invalid_request(date), out);
     }
 
     /// Ends overdue connections and connections of deleted pods, four times a second.

@@ -73,7 +73,6 @@ pub(super) struct PendingResponse {
     pub(super) keep_alive: bool,
     pub(super) head_only: bool,
     pub(super) handling_started: Moment,
-    pub(super) request_id: u64,
 }
 
 impl NextAction {
@@ -257,7 +256,6 @@ impl<P: ServedPod> TrafficThread<P> {
         let RequestOrigin { dialects, client: caller, tenant, peer_ip: peer, received_at: came, is_guest } =
             asker;
         let dialect = dialects.dialect_for_target(head.target);
-        let request = self.request_ids.next();
         let mut date = self.date.borrow_mut();
         // Metadata requests have no body. The dialect refuses a request with a body. After this refusal, the connection ends,
         // because otherwise the thread would parse the body as the next request. A request with `Content-Length: 0` has no body.
@@ -275,7 +273,6 @@ impl<P: ServedPod> TrafficThread<P> {
             response_context: &frame,
             shares: tenant.client_shares(),
             peer_ip: peer,
-            request_id: request,
             received_at: came,
             now,
             has_likely_pod: is_expected,
@@ -304,7 +301,7 @@ impl<P: ServedPod> TrafficThread<P> {
             }
             // A long poll keeps its connection open for minutes, but a shard has only few slots for guests.
             HandlerOutcome::Deferred(later) if is_guest && later.is_long_poll => {
-                dialect.refuse(&FULL, &frame, request, out);
+                dialect.refuse(&FULL, &frame, out);
                 self.metrics.record_response(&route::REFUSED, FULL.status, Duration::ZERO);
                 Some(NextAction::Close)
             }
@@ -322,7 +319,6 @@ impl<P: ServedPod> TrafficThread<P> {
                     keep_alive,
                     head_only,
                     handling_started: now,
-                    request_id: request,
                 })))
             }
         }
@@ -347,7 +343,7 @@ fn answer<P: ServedPod>(
         if dialect.answers_any_client(asked.head.method) {
             return dialect.answer(&Client::Refused(GONE), asked, out);
         }
-        dialect.refuse(&GONE, asked.response_context, asked.request_id, out);
+        dialect.refuse(&GONE, asked.response_context, out);
         return HandlerOutcome::Answered { route: &route::REFUSED, status: GONE.status };
     }
     dialect.answer(caller, asked, out)
@@ -470,7 +466,7 @@ mod tests {
             HandlerOutcome::CacheHit { route, question: asked.should_return_replayable_query.then(question) }
         }
 
-        fn refuse(&self, refusal: &Refusal, _: &ResponseContext<'_>, _: u64, out: &mut Vec<u8>) {
+        fn refuse(&self, refusal: &Refusal, _: &ResponseContext<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(refusal.code.as_bytes());
         }
     }

@@ -90,10 +90,10 @@ pub fn write_text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &Metada
 }
 
 /// Writes a refusal. `request` is the request's id in the agent's log.
-pub fn write_refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
+pub fn write_refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal) {
     let allow: &[u8] =
         if *refusal == TOKEN_METHOD_NOT_ALLOWED { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
-    refuse::write_refusal(out, frame, ALWAYS, allow, refusal, request);
+    refuse::write_refusal(out, frame, ALWAYS, allow, refusal);
 }
 
 /// Writes the real service's response for an allowed path: its status, some of its headers, and its body.

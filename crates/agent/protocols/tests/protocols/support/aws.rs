@@ -86,7 +86,7 @@ impl Scene {
             let frame = ResponseContext::for_request(head, DATE);
             let answered = self.ask_head(head).and_then(|asked| self.answer(&mut out, &frame, asked));
             if let Err(refusal) = answered {
-                respond::write_refusal(&mut out, &frame, &refusal, 0x5ea);
+                respond::write_refusal(&mut out, &frame, &refusal);
             }
         });
         String::from_utf8(out).expect("text")
@@ -188,7 +188,7 @@ pub(crate) fn container(raw: &str) -> String {
         let frame = ResponseContext::for_request(head, DATE);
         match ContainerCredentialsEndpoint::new(containers::ADDRESSES).parse_request(head) {
             Ok(_) => containers::write_credentials(&mut out, &frame, &credentials()),
-            Err(refusal) => containers::write_refusal(&mut out, &frame, &refusal, 0x5ea),
+            Err(refusal) => containers::write_refusal(&mut out, &frame, &refusal),
         }
     });
     String::from_utf8(out).expect("text")

@@ -108,7 +108,7 @@ pub(crate) fn exchange(tree: &MetadataTree, raw: &str) -> String {
         let frame = ResponseContext::for_request(head, DATE);
         match tree.parse_request(head) {
             Ok(query) => answer(&mut out, &frame, &query),
-            Err(refusal) => MetadataServerKind::Gke.write_refusal(&mut out, &frame, &refusal, 0x5ea),
+            Err(refusal) => MetadataServerKind::Gke.write_refusal(&mut out, &frame, &refusal),
         }
     });
     String::from_utf8(out).expect("text")
