@@ -1,6 +1,6 @@
 //! Binds the traffic listeners. Each address gets several sockets, called *shards*, which are spread over the traffic threads.
 //!
-//! The kernel chooses the shard of a new connection by the client's address ([`lane_of_address`]). If a client opens connections
+//! The kernel chooses the shard of a new connection by the client's address ([`mod@shard_program`]). If a client opens connections
 //! faster than the thread accepts them, the client fills only the backlog of its shard. Connections of other clients wait in
 //! other shards, and the thread accepts from its shards in turn. With a single backlog, all clients would wait behind that
 //! client. The kernel's choice also puts all connections of a client on one thread.
@@ -13,9 +13,9 @@
 //! and the pods on the node's network use this source address. All other pods have different addresses and cannot fill this
 //! shard, so they cannot make the agent appear unready.
 
-mod connect_throttle;
 pub mod known_client_shards;
 mod port_reservation;
+mod shard_program;
 pub mod shards;
 
 use std::io;
@@ -32,8 +32,8 @@ use nix::sys::socket::sockopt::SetStruct;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use self::connect_throttle::{ConnectThrottle, NETWORK, attach, instruction};
 use self::port_reservation::PortGuard;
+use self::shard_program::{ShardProgram, attach, lane_of_address};
 
 /// The maximum number of connections that wait in one shard while the rate of accepts is unknown.
 const BACKLOG: i32 = 256;
@@ -83,8 +83,8 @@ pub struct ListenerShard {
     pub(crate) listener_index: usize,
     /// The number of the socket among the sockets of its address.
     number: usize,
-    /// The throttle of all shards of the address. `None` if the kernel does not assign connections by the agent's program.
-    throttle: Option<Arc<ConnectThrottle>>,
+    /// The program that assigns the connections of the address to its shards. `None` if the kernel does not run it.
+    program: Option<Arc<ShardProgram>>,
     /// Keeps other processes from binding the port until the last shard of the address is dropped.
     _seal: Option<Arc<PortGuard>>,
 }
@@ -162,8 +162,8 @@ pub fn bind(
         let sockets = 0..if lanes > 1 { lanes + 1 } else { 1 };
         let sockets = sockets.map(|_| open(address, lanes > 1)).collect::<Result<Vec<_>, _>>();
         let sockets = sockets.with_context(failed)?;
-        let throttle = match &*sockets {
-            [first, _, ..] if deal_by_address(first, lanes) => throttle(address, lanes),
+        let program = match &*sockets {
+            [first, _, ..] if deal_by_address(first, lanes) => shard_program(address, lanes),
             _ => None,
         };
         let seal = (lanes > 1).then(|| sealed(address)).flatten();
@@ -172,7 +172,7 @@ pub fn bind(
                 socket,
                 listener_index: listener,
                 number: lane,
-                throttle: throttle.clone(),
+                program: program.clone(),
                 _seal: seal.clone(),
             });
         }
@@ -335,15 +335,15 @@ fn unbound(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Returns the throttle for the sockets of an address.
+/// Returns the program for the sockets of an address.
 /// If the kernel does not support it, the agent still serves every client, but the clients of an overloaded shard have unequal chances.
-fn throttle(address: SocketAddr, lanes: usize) -> Option<Arc<ConnectThrottle>> {
-    let throttle = unbound(address, true)
-        .and_then(|socket| ConnectThrottle::new(socket, address, lanes + 1, lane_of_address(lanes)));
-    let throttle = throttle.inspect_err(|error| {
+fn shard_program(address: SocketAddr, lanes: usize) -> Option<Arc<ShardProgram>> {
+    let program = unbound(address, true)
+        .and_then(|socket| ShardProgram::new(socket, address, lanes + 1, lane_of_address(lanes)));
+    let program = program.inspect_err(|error| {
         tracing::warn!(%address, %error, "cannot throttle overloaded shards: some clients of a pod with thousands of clients may wait for minutes");
     });
-    throttle.ok().map(Arc::new)
+    program.ok().map(Arc::new)
 }
 
 /// Sets the number of seconds for which the kernel withholds silent connections of this listener from `accept`.
@@ -366,49 +366,6 @@ fn deal_by_address(listener: &TcpListener, lanes: usize) -> bool {
             );
         })
         .is_ok()
-}
-
-/// Returns the BPF program that selects a shard: the last byte of the source address, modulo `lanes`.
-/// If the source address equals the destination address, the program selects the additional shard, which has the number `lanes`.
-/// The kernel uses the result as an index into the sockets, in the order in which they began to listen. The program is classic BPF
-/// (Linux, Documentation/networking/filter.rst; socket(7), SO_ATTACH_REUSEPORT_CBPF). A listener can serve both IP families, so the
-/// program reads the family from the packet.
-fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
-    // The numbers of the instructions to which the program jumps.
-    const OWN: u8 = 25;
-    const LAST_BYTE_V6: u8 = 26;
-    const MASK: u8 = 27;
-    let lanes = u32::try_from(lanes.max(1)).unwrap_or(u32::MAX);
-    let step = instruction;
-    let at = |offset: u32| NETWORK.wrapping_add(offset);
-    let load_byte = |offset| step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, at(offset));
-    let load_word = |offset| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at(offset));
-    let keep = step(libc::BPF_MISC | libc::BPF_TAX, 0, 0, 0);
-    let if_kept = |jt, jf| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_X, jt, jf, 0);
-    let mut program = vec![
-        load_byte(0),
-        step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, 4),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 6, 4),
-        // IPv4 (RFC 791, section 3.1): bytes 12 to 15 are the source address, and bytes 16 to 19 are the destination.
-        load_word(12),
-        keep,
-        load_word(16),
-        if_kept(OWN - 7, 0),
-        load_byte(15),
-        step(libc::BPF_JMP | libc::BPF_JA, 0, 0, u32::from(MASK - 9)),
-    ];
-    // IPv6 (RFC 8200, section 3): bytes 8 to 23 are the source address, and bytes 24 to 39 are the destination.
-    for (word, next) in (0..4).zip([13, 17, 21, 25]) {
-        let differ = if_kept(0, LAST_BYTE_V6 - next);
-        program.extend([load_word(8 + 4 * word), keep, load_word(24 + 4 * word), differ]);
-    }
-    program.extend([
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, lanes),
-        load_byte(23),
-        step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, lanes - 1),
-        step(libc::BPF_RET | libc::BPF_A, 0, 0, 0),
-    ]);
-    program
 }
 
 #[cfg(test)]
@@ -561,12 +518,12 @@ mod tests {
             let listeners = bind(&[listen.parse::<SocketAddr>().unwrap()], 2, 8).unwrap();
             let port = listeners.bound_addresses()[0].port();
             let throttled = shard(&listeners, 3);
-            let throttle = throttled.throttle.as_ref().unwrap();
+            let program = throttled.program.as_ref().unwrap();
             let silent = begin_connect([127, 0, 0, 3], port);
             let waiting = begin_connect([127, 0, 0, 3], port);
             waiting.send(b"G").unwrap();
-            throttle.set_admitted_part(3, 0.0);
-            throttle.apply(Moment::from_nanos(0)).unwrap();
+            program.set_admitted_part(3, 0.0);
+            program.apply(Moment::from_nanos(0)).unwrap();
             let dropped: Vec<_> = (0..20).map(|_| begin_connect([127, 0, 0, 3], port)).collect();
             assert!(dropped.iter().filter(|socket| is_connected(socket)).count() <= 1, "{listen}");
             assert!(is_connected(&begin_connect([127, 0, 0, 4], port)), "{listen}: another shard");
@@ -575,8 +532,8 @@ mod tests {
             assert_eq!(backlog_length(&throttled.socket).unwrap(), 2, "{listen}");
             throttled.socket.accept().unwrap();
             throttled.socket.accept().unwrap();
-            throttle.set_admitted_part(3, 1.0);
-            throttle.apply(Moment::from_nanos(0)).unwrap();
+            program.set_admitted_part(3, 1.0);
+            program.apply(Moment::from_nanos(0)).unwrap();
             assert!(is_connected(&begin_connect([127, 0, 0, 3], port)), "{listen}");
         }
     }
@@ -585,10 +542,10 @@ mod tests {
     fn a_throttled_shard_admits_about_the_given_part_of_the_ports_and_other_ports_later() {
         let listeners = bind(&[any()], 1, 8).unwrap();
         let port = listeners.bound_addresses()[0].port();
-        let throttle = shard(&listeners, 3).throttle.as_ref().unwrap();
-        throttle.set_admitted_part(3, 0.5);
+        let program = shard(&listeners, 3).program.as_ref().unwrap();
+        program.set_admitted_part(3, 0.5);
         let admitted = |seconds: u64| {
-            throttle.apply(Moment::from_nanos(seconds * 1_000_000_000)).unwrap();
+            program.apply(Moment::from_nanos(seconds * 1_000_000_000)).unwrap();
             let clients: Vec<_> = (0..60).map(|_| begin_connect([127, 0, 0, 3], port)).collect();
             clients.iter().filter(|socket| is_connected(socket)).count()
         };
@@ -604,9 +561,9 @@ mod tests {
         let listeners = bind(&[any()], 1, 8).unwrap();
         let port = listeners.bound_addresses()[0].port();
         let throttled = shard(&listeners, 3);
-        let throttle = throttled.throttle.as_ref().unwrap();
-        throttle.set_admitted_part(3, 0.0);
-        throttle.apply(Moment::from_nanos(0)).unwrap();
+        let program = throttled.program.as_ref().unwrap();
+        program.set_admitted_part(3, 0.0);
+        program.apply(Moment::from_nanos(0)).unwrap();
         let clients: Vec<_> = (0..20)
             .map(|_| {
                 let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -626,11 +583,11 @@ mod tests {
     fn all_shards_can_be_throttled_at_once() {
         let listeners = bind(&[any()], 1, 256).unwrap();
         let port = listeners.bound_addresses()[0].port();
-        let throttle = shard(&listeners, 3).throttle.as_ref().unwrap();
+        let program = shard(&listeners, 3).program.as_ref().unwrap();
         for number in 0..256 {
-            throttle.set_admitted_part(number, if number == 4 { 0.999_99 } else { 0.0 });
+            program.set_admitted_part(number, if number == 4 { 0.999_99 } else { 0.0 });
         }
-        throttle.apply(Moment::from_nanos(0)).unwrap();
+        program.apply(Moment::from_nanos(0)).unwrap();
         let connected =
             |last| (0..20).filter(|_| is_connected(&begin_connect([127, 0, 0, last], port))).count();
         assert!(connected(3) <= 1 && connected(255) <= 1);
@@ -641,11 +598,11 @@ mod tests {
     fn a_disabled_throttle_drops_nothing() {
         let listeners = bind(&[any()], 1, 8).unwrap();
         let port = listeners.bound_addresses()[0].port();
-        let throttle = shard(&listeners, 3).throttle.as_ref().unwrap();
-        throttle.set_admitted_part(3, 0.0);
-        throttle.apply(Moment::from_nanos(0)).unwrap();
-        throttle.disable();
-        throttle.apply(Moment::from_nanos(60_000_000_000)).unwrap();
+        let program = shard(&listeners, 3).program.as_ref().unwrap();
+        program.set_admitted_part(3, 0.0);
+        program.apply(Moment::from_nanos(0)).unwrap();
+        program.restore();
+        program.apply(Moment::from_nanos(60_000_000_000)).unwrap();
         assert!((0..20).all(|_| is_connected(&begin_connect([127, 0, 0, 3], port))));
     }
 
@@ -667,55 +624,6 @@ mod tests {
             io::ErrorKind::WouldBlock,
             "the second request is lost"
         );
-    }
-
-    /// Runs a program of the opcodes that [`lane_of_address`] uses on a packet that begins with its network header.
-    fn run(program: &[libc::sock_filter], packet: &[u8]) -> u32 {
-        let (mut at, mut a, mut x) = (0, 0u32, 0u32);
-        loop {
-            let libc::sock_filter { code, jt, jf, k } = program[at];
-            let offset = k.wrapping_add(0x10_0000) as usize;
-            let jump = |is_taken| usize::from(if is_taken { jt } else { jf });
-            at += 1;
-            match code {
-                0x30 => a = u32::from(packet[offset]),
-                0x20 => a = u32::from_be_bytes(packet[offset..offset + 4].try_into().unwrap()),
-                0x07 => x = a,
-                0x74 => a >>= k,
-                0x54 => a &= k,
-                0x05 => at += k as usize,
-                0x15 => at += jump(a == k),
-                0x1d => at += jump(a == x),
-                0x06 => return k,
-                0x16 => return a,
-                other => panic!("opcode {other:#x}"),
-            }
-        }
-    }
-
-    /// Sockets cannot show it for two addresses of IPv6, because loopback has one.
-    #[test]
-    fn the_lane_is_the_last_byte_of_the_source_unless_that_is_the_destination() {
-        let v4 = |from: [u8; 4], to: [u8; 4]| [&[0x45; 12][..], &from, &to].concat();
-        let v6 = |from: &str, to: &str| {
-            let [from, to]: [std::net::Ipv6Addr; 2] = [from, to].map(|text| text.parse().unwrap());
-            [&[0x60; 8][..], &from.octets(), &to.octets()].concat()
-        };
-        let node = "2001:db8:1:2::a:9";
-        for (packet, lane) in [
-            (v4([10, 1, 2, 250], [10, 1, 2, 9]), 250 % 64),
-            (v4([10, 1, 3, 9], [10, 1, 2, 9]), 9),
-            (v4([10, 1, 2, 9], [10, 1, 2, 9]), 64),
-            (v6("2001:db8:1:2::a:8", node), 8),
-            // Each word differs once.
-            (v6("2001:db9:1:2::a:9", node), 9),
-            (v6("2001:db8:1:3::a:9", node), 9),
-            (v6("2001:db8:1:2:0:1:a:9", node), 9),
-            (v6("2001:db8:1:2::b:9", node), 9),
-            (v6(node, node), 64),
-        ] {
-            assert_eq!(run(&lane_of_address(64), &packet), lane, "{packet:?}");
-        }
     }
 
     /// Regression: a pod whose address ended in the same byte as the node's address made 7 of 31 readiness requests fail.

@@ -251,7 +251,7 @@ impl ListenerShards {
             backlog_for_max_wait(left().map(|wait| wait.accepted).sum(), period, left().count(), BACKLOG);
         let mut result = Ok(());
         for (lane, wait) in self.lanes.iter().zip(&mut self.waits) {
-            let throttled = lane.throttle.as_ref().map(|_| wait.controller.backlog(MAX_BACKLOG));
+            let throttled = lane.program.as_ref().map(|_| wait.controller.backlog(MAX_BACKLOG));
             let is_bounded = wait.must_bound();
             let backlog = if is_bounded { throttled.unwrap_or(bounded) } else { BACKLOG };
             let is_overloaded = wait.is_overloaded();
@@ -296,18 +296,18 @@ impl ListenerShards {
         let mut changed = None;
         for (lane, wait) in self.lanes.iter().zip(&mut self.waits) {
             let accepted = std::mem::take(&mut wait.accepted_since_throttled);
-            let Some(throttle) = lane.throttle.as_ref().filter(|_| wait.must_bound()) else {
+            let Some(program) = lane.program.as_ref().filter(|_| wait.must_bound()) else {
                 wait.controller = ConnectController::default();
                 continue;
             };
             let part = wait.controller.update(period, accepted, tcp_info::backlog_length(&lane.socket)?);
-            throttle.set_admitted_part(lane.number, part);
+            program.set_admitted_part(lane.number, part);
             // The shards of an address follow each other.
-            if let Some(before) = changed.replace(throttle).filter(|before| !Arc::ptr_eq(before, throttle)) {
+            if let Some(before) = changed.replace(program).filter(|before| !Arc::ptr_eq(before, program)) {
                 before.apply(now)?;
             }
         }
-        changed.map_or(Ok(()), |throttle| throttle.apply(now))
+        changed.map_or(Ok(()), |program| program.apply(now))
     }
 
     /// Makes the kernel offer connections to `accept` even if their clients have sent nothing yet.
@@ -319,7 +319,7 @@ impl ListenerShards {
         for lane in &self.lanes {
             let _ = listen(&lane.socket, MAX_BACKLOG);
             let _ = defer_accept(&lane.socket, 0);
-            lane.throttle.iter().for_each(|throttle| throttle.disable());
+            lane.program.iter().for_each(|program| program.restore());
         }
         let _ = self.resume(usize::MAX);
     }
@@ -356,7 +356,7 @@ pub(crate) fn new_test_shards(count: usize) -> (ListenerShards, Vec<SocketAddr>)
     let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
     let lanes = listeners
         .into_iter()
-        .map(|socket| ListenerShard { socket, listener_index: 0, number: 0, throttle: None, _seal: None })
+        .map(|socket| ListenerShard { socket, listener_index: 0, number: 0, program: None, _seal: None })
         .collect();
     (ListenerShards::new(lanes).unwrap(), addresses)
 }

@@ -1,11 +1,12 @@
-//! Drops a part of the new connections of an overloaded shard in the kernel, so that the shard's backlog never fills up.
+//! The BPF program by which the kernel assigns each new connection of an address to a shard, and its throttle of overloaded shards.
 //!
+//! # Throttle
+//! The throttle drops a part of the new connections of an overloaded shard in the kernel, so that the shard's backlog never fills up.
 //! A full backlog is unfair among the clients of one shard. A client that was just answered connects again at once, and takes the
 //! place that its previous connection left. The kernel dropped the SYN of other clients, so they try again only after a second,
 //! and find the backlog full. A full backlog also drops requests of connections whose SYN had a place.
 //!
-//! The kernel assigns each SYN to a shard by a BPF program (`super::lane_of_address`). For an overloaded shard, the throttle extends
-//! the program: it sends a part of the SYNs to a socket that drops them. Packets of connections that have already begun do not pass
+//! For an overloaded shard, the throttle extends the program ([`lane_of_address`]): it sends a part of the SYNs to a socket that drops them. Packets of connections that have already begun do not pass
 //! the program. A secret hash of the client's port decides, and every four seconds other ports are admitted. A client keeps its port when it tries
 //! again, so it is admitted after a few tries, whenever it tries.
 //!
@@ -49,14 +50,14 @@ struct MinTtl;
 #[derive(Clone, Copy, Debug)]
 struct MinHopCount;
 
-/// The throttle of the shards of one address. The threads share it, because the kernel has one program for all shards of an address.
+/// The program of the shards of one address. The threads share it, because the kernel has one program for all shards of an address.
 /// A thread takes the lock at most each 20 ms, and only while one of its shards is overloaded.
 #[derive(Debug)]
-pub(crate) struct ConnectThrottle(Mutex<ThrottleState>);
+pub(crate) struct ShardProgram(Mutex<ProgramState>);
 
 #[derive(Debug)]
-struct ThrottleState {
-    /// The socket that drops each SYN. `None` after [`ConnectThrottle::disable`].
+struct ProgramState {
+    /// The socket that drops each SYN. `None` after [`ShardProgram::restore`].
     dropping: Option<TcpListener>,
     /// The index of the dropping socket among the sockets of the address.
     dropping_index: u32,
@@ -86,7 +87,7 @@ impl PortSecret {
     }
 }
 
-impl ConnectThrottle {
+impl ShardProgram {
     /// Adds a socket that drops each SYN to the sockets of an address. `socket` is not bound yet, and shares its port. The address
     /// already has `sockets` listening sockets, and the kernel runs `shard_program` for them.
     ///
@@ -107,7 +108,7 @@ impl ConnectThrottle {
         }
         socket.bind(&address.into())?;
         socket.listen(0)?;
-        Ok(Self(Mutex::new(ThrottleState {
+        Ok(Self(Mutex::new(ProgramState {
             dropping: Some(socket.into()),
             dropping_index: u32::try_from(sockets).unwrap_or(u32::MAX),
             shard_program,
@@ -154,9 +155,9 @@ impl ConnectThrottle {
         Ok(())
     }
 
-    /// Admits all connections from now on, and closes the socket that drops connections. Call this function before a shard of the
+    /// Restores the program without a throttle, and closes the socket that drops connections. Call this function before a shard of the
     /// address closes, because the kernel then gives the shard's index to the last socket.
-    pub(super) fn disable(&self) {
+    pub(super) fn restore(&self) {
         let mut state = self.state();
         if let Some(socket) = state.dropping.take() {
             // If the kernel refuses the program, it keeps the last one. The index of the socket is then invalid, so the kernel chooses
@@ -165,7 +166,7 @@ impl ConnectThrottle {
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, ThrottleState> {
+    fn state(&self) -> std::sync::MutexGuard<'_, ProgramState> {
         // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -273,4 +274,101 @@ fn throttled(
         instruction(BPF_RET | BPF_K, 0, 0, dropping),
     ]);
     program
+}
+
+/// Returns the BPF program that selects a shard: the last byte of the source address, modulo `lanes`.
+/// If the source address equals the destination address, the program selects the additional shard, which has the number `lanes`.
+/// The kernel uses the result as an index into the sockets, in the order in which they began to listen. The program is classic BPF
+/// (Linux, Documentation/networking/filter.rst; socket(7), SO_ATTACH_REUSEPORT_CBPF). A listener can serve both IP families, so the
+/// program reads the family from the packet.
+pub(super) fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
+    // The numbers of the instructions to which the program jumps.
+    const OWN: u8 = 25;
+    const LAST_BYTE_V6: u8 = 26;
+    const MASK: u8 = 27;
+    let lanes = u32::try_from(lanes.max(1)).unwrap_or(u32::MAX);
+    let step = instruction;
+    let at = |offset: u32| NETWORK.wrapping_add(offset);
+    let load_byte = |offset| step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, at(offset));
+    let load_word = |offset| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at(offset));
+    let keep = step(libc::BPF_MISC | libc::BPF_TAX, 0, 0, 0);
+    let if_kept = |jt, jf| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_X, jt, jf, 0);
+    let mut program = vec![
+        load_byte(0),
+        step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, 4),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 6, 4),
+        // IPv4 (RFC 791, section 3.1): bytes 12 to 15 are the source address, and bytes 16 to 19 are the destination.
+        load_word(12),
+        keep,
+        load_word(16),
+        if_kept(OWN - 7, 0),
+        load_byte(15),
+        step(libc::BPF_JMP | libc::BPF_JA, 0, 0, u32::from(MASK - 9)),
+    ];
+    // IPv6 (RFC 8200, section 3): bytes 8 to 23 are the source address, and bytes 24 to 39 are the destination.
+    for (word, next) in (0..4).zip([13, 17, 21, 25]) {
+        let differ = if_kept(0, LAST_BYTE_V6 - next);
+        program.extend([load_word(8 + 4 * word), keep, load_word(24 + 4 * word), differ]);
+    }
+    program.extend([
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, lanes),
+        load_byte(23),
+        step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, lanes - 1),
+        step(libc::BPF_RET | libc::BPF_A, 0, 0, 0),
+    ]);
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a program of the opcodes that [`lane_of_address`] uses on a packet that begins with its network header.
+    fn run(program: &[libc::sock_filter], packet: &[u8]) -> u32 {
+        let (mut at, mut a, mut x) = (0, 0u32, 0u32);
+        loop {
+            let libc::sock_filter { code, jt, jf, k } = program[at];
+            let offset = k.wrapping_add(0x10_0000) as usize;
+            let jump = |is_taken| usize::from(if is_taken { jt } else { jf });
+            at += 1;
+            match code {
+                0x30 => a = u32::from(packet[offset]),
+                0x20 => a = u32::from_be_bytes(packet[offset..offset + 4].try_into().unwrap()),
+                0x07 => x = a,
+                0x74 => a >>= k,
+                0x54 => a &= k,
+                0x05 => at += k as usize,
+                0x15 => at += jump(a == k),
+                0x1d => at += jump(a == x),
+                0x06 => return k,
+                0x16 => return a,
+                other => panic!("opcode {other:#x}"),
+            }
+        }
+    }
+
+    /// Sockets cannot show it for two addresses of IPv6, because loopback has one.
+    #[test]
+    fn the_lane_is_the_last_byte_of_the_source_unless_that_is_the_destination() {
+        let v4 = |from: [u8; 4], to: [u8; 4]| [&[0x45; 12][..], &from, &to].concat();
+        let v6 = |from: &str, to: &str| {
+            let [from, to]: [std::net::Ipv6Addr; 2] = [from, to].map(|text| text.parse().unwrap());
+            [&[0x60; 8][..], &from.octets(), &to.octets()].concat()
+        };
+        let node = "2001:db8:1:2::a:9";
+        for (packet, lane) in [
+            (v4([10, 1, 2, 250], [10, 1, 2, 9]), 250 % 64),
+            (v4([10, 1, 3, 9], [10, 1, 2, 9]), 9),
+            (v4([10, 1, 2, 9], [10, 1, 2, 9]), 64),
+            (v6("2001:db8:1:2::a:8", node), 8),
+            // Each word differs once.
+            (v6("2001:db9:1:2::a:9", node), 9),
+            (v6("2001:db8:1:3::a:9", node), 9),
+            (v6("2001:db8:1:2:0:1:a:9", node), 9),
+            (v6("2001:db8:1:2::b:9", node), 9),
+            (v6(node, node), 64),
+        ] {
+            assert_eq!(run(&lane_of_address(64), &packet), lane, "{packet:?}");
+        }
+    }
 }
