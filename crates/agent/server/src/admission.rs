@@ -145,16 +145,33 @@ impl GuestCpuBudget {
 pub(crate) struct ShardAdmission {
     /// The connection counter of the client whose connection the thread accepted last.
     last: RefCell<Option<Arc<PermitCounter>>>,
-    guests: Rc<Cell<u32>>,
+    guests: Rc<ShardGuests>,
 }
+
+#[derive(Debug, Default)]
+struct ShardGuests {
+    open: Cell<u32>,
+    /// The last time at which a connection of the shard had to wait because no slot was free.
+    last_waited_for: Cell<Option<Moment>>,
+}
+
+/// The time for which a slot counts as wanted. While a connection waits, the thread looks for a slot at least this often.
+const WANTED_FOR: Duration = Duration::from_millis(500);
 
 /// The slot that an open guest occupies in its shard. Dropping this value frees the slot.
 #[derive(Debug)]
-pub(crate) struct GuestPlace(Rc<Cell<u32>>);
+pub(crate) struct GuestPlace(Rc<ShardGuests>);
+
+impl GuestPlace {
+    /// True if other connections of the shard wait for a slot.
+    pub(crate) fn is_wanted(&self, now: Moment) -> bool {
+        self.0.last_waited_for.get().is_some_and(|last| now.since(last) < WANTED_FOR)
+    }
+}
 
 impl Drop for GuestPlace {
     fn drop(&mut self) {
-        self.0.set(self.0.get().saturating_sub(1));
+        self.0.open.set(self.0.open.get().saturating_sub(1));
     }
 }
 
@@ -178,12 +195,17 @@ impl ShardAdmission {
     /// The rule in [`fair_share`] reserves slots for other shards, even if this shard has many silent guests.
     pub(crate) fn has_guest_place(&self, all: &PermitCounter, most: u32) -> bool {
         let free = u64::from(most.saturating_sub(all.open_count()));
-        fair_share::may_take(u64::from(self.guests.get()), free)
+        fair_share::may_take(u64::from(self.guests.open.get()), free)
+    }
+
+    /// Records that a connection of this shard waits because the shard has no free slot.
+    pub(crate) fn record_wait_for_slot(&self, now: Moment) {
+        self.guests.last_waited_for.set(Some(now));
     }
 
     /// Takes a slot for one guest of this shard.
     pub(crate) fn take_guest_place(&self) -> GuestPlace {
-        self.guests.set(self.guests.get() + 1);
+        self.guests.open.set(self.guests.open.get() + 1);
         GuestPlace(self.guests.clone())
     }
 }
@@ -293,6 +315,14 @@ impl ConnectController {
         let grown = if waiting == 0.0 { self.admitted_part * Self::GROWTH } else { 0.0 };
         self.admitted_part = (wanted_rate / offered_rate).max(grown).clamp(Self::LEAST_PART, 1.0);
         self.admitted_part
+    }
+
+    /// Returns the controller of a reserve shard to which the client that overloads this shard moves. The throttle of this shard stays off
+    /// until the connections that the client has left in it are gone. Otherwise it would drop the connections of all others.
+    pub(crate) fn move_to_reserve(&mut self) -> Self {
+        let moved = if self.off > 0.0 { Self::default() } else { *self };
+        *self = Self { off: Self::OFF, ..Self::default() };
+        moved
     }
 
     /// True if the kernel admits all connections of the shard.
@@ -468,6 +498,32 @@ mod tests {
         assert!(controller.admitted_part < 0.02);
         (0..500).for_each(|_| _ = controller.update(Duration::from_millis(20), 0, 0));
         assert!(controller.admits_all(), "{controller:?}");
+    }
+
+    #[test]
+    fn the_throttle_moves_with_its_client_and_drops_nobody_who_stays() {
+        let mut controller = ConnectController::default();
+        let update =
+            |controller: &mut ConnectController| controller.update(Duration::from_millis(20), 10, 200);
+        while update(&mut controller) > 0.2 {}
+        let mut reserve = controller.move_to_reserve();
+        assert!(controller.admits_all() && update(&mut reserve) < 0.2);
+        assert!(
+            (0..1000).all(|_| update(&mut controller) >= 1.0),
+            "its connections are still in the backlog"
+        );
+        let mut reserve = controller.move_to_reserve();
+        assert!(update(&mut reserve) < 1.0, "the next client that moves has a throttle");
+    }
+
+    #[test]
+    fn a_slot_is_wanted_for_half_a_second_after_a_connection_had_to_wait_for_one() {
+        let (shard, other) = (ShardAdmission::default(), ShardAdmission::default());
+        let (slot, other) = (shard.take_guest_place(), other.take_guest_place());
+        assert!(!slot.is_wanted(at(0)));
+        shard.record_wait_for_slot(at(1000));
+        assert!(slot.is_wanted(at(1000)) && slot.is_wanted(at(1499)) && !slot.is_wanted(at(1500)));
+        assert!(!other.is_wanted(at(1000)));
     }
 
     #[test]

@@ -52,8 +52,15 @@ pub(crate) enum ConnectionState {
 }
 
 /// The time limit for a guest's request head, from the first byte to the last byte. A guest is a connection that ends after one
-/// answer.
+/// answer. While other connections wait for the slot of the guest, this is also the time limit for its first byte.
 const GUEST_HEAD: Duration = Duration::from_millis(500);
+
+/// Whether other connections wait for the slot of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GuestSlot {
+    Unwanted,
+    Wanted,
+}
 
 /// The longest time that a connection may stay in each state.
 #[derive(Clone, Copy, Debug)]
@@ -68,15 +75,19 @@ impl ConnectionTimeouts {
     /// Returns the longest time that a connection may stay in this state, or `None` if the table sets no limit.
     /// A client that has sent no bytes may be a pod without CPU time, so it has as much time as an idle client. A guest has less
     /// time, because a shard has few slots for guests. A guest with a partial head has the least time. A real client sends its
-    /// head in one TCP segment, but a hostile pod could occupy all guest slots of its shard with partial heads.
-    fn allowed(&self, state: ConnectionState, is_guest: bool) -> Option<Duration> {
-        match state {
-            ConnectionState::AwaitingFirstByte if is_guest => Some(self.head),
-            ConnectionState::AwaitingHead if is_guest => Some(self.head.min(GUEST_HEAD)),
-            ConnectionState::AwaitingHead => Some(self.head),
-            ConnectionState::AwaitingFirstByte | ConnectionState::Idle => Some(self.idle),
-            ConnectionState::Writing => Some(WRITE_TIMEOUT),
-            ConnectionState::Busy => None,
+    /// head in one TCP segment, but a hostile pod could occupy all guest slots of its shard with partial heads. A guest that has sent nothing has no more
+    /// time than that while other connections of its shard wait for its slot.
+    fn allowed(&self, state: ConnectionState, guest: Option<GuestSlot>) -> Option<Duration> {
+        match (state, guest) {
+            (ConnectionState::AwaitingFirstByte, Some(GuestSlot::Unwanted)) => Some(self.head),
+            (ConnectionState::AwaitingHead, Some(_))
+            | (ConnectionState::AwaitingFirstByte, Some(GuestSlot::Wanted)) => {
+                Some(self.head.min(GUEST_HEAD))
+            }
+            (ConnectionState::AwaitingHead, None) => Some(self.head),
+            (ConnectionState::AwaitingFirstByte, None) | (ConnectionState::Idle, _) => Some(self.idle),
+            (ConnectionState::Writing, _) => Some(WRITE_TIMEOUT),
+            (ConnectionState::Busy, _) => None,
         }
     }
 }
@@ -153,8 +164,8 @@ pub(crate) trait TableEntry {
     /// Returns the state of the connection.
     fn state(&self) -> &TimedState;
 
-    /// True if the connection ends after its next answer.
-    fn is_guest(&self) -> bool;
+    /// Returns the slot of a guest, or `None` if the connection does not end after its next answer.
+    fn guest_slot(&self, now: Moment) -> Option<GuestSlot>;
 
     /// True if the client has sent bytes that the thread has not read.
     fn has_unread_bytes(&self) -> bool;
@@ -263,7 +274,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         let is_overdue = |one: &C| {
             let TimedState { state, since } = one.state();
             let is_late = timeouts
-                .allowed(state.get(), one.is_guest())
+                .allowed(state.get(), one.guest_slot(now))
                 .is_some_and(|most| now.since(since.get()) > most);
             // The request of an idle connection can have arrived while the connection waited for its turn.
             is_late && !(one.state().is_idle() && one.has_unread_bytes())
@@ -337,7 +348,7 @@ mod tests {
     struct Seen {
         waits: TimedState,
         is_ended: Cell<bool>,
-        is_guest: Cell<bool>,
+        guest_slot: Cell<Option<GuestSlot>>,
         has_unread_bytes: Cell<bool>,
     }
 
@@ -352,8 +363,8 @@ mod tests {
             &self.waits
         }
 
-        fn is_guest(&self) -> bool {
-            self.is_guest.get()
+        fn guest_slot(&self, _: Moment) -> Option<GuestSlot> {
+            self.guest_slot.get()
         }
 
         fn has_unread_bytes(&self) -> bool {
@@ -391,7 +402,7 @@ mod tests {
         let seen = Rc::new(Seen {
             waits: TimedState::new(since),
             is_ended: Cell::default(),
-            is_guest: Cell::default(),
+            guest_slot: Cell::default(),
             has_unread_bytes: Cell::default(),
         });
         seen.waits.set_state(state, since);
@@ -438,9 +449,9 @@ mod tests {
     fn half_heads_hold_the_places_of_guests_for_half_a_second() {
         let mut table = ConnectionTable::default();
         let cap = Arc::new(PermitCounter::default());
-        let [kept, guest] = [false, true].map(|is_guest| {
+        let [kept, guest] = [None, Some(GuestSlot::Unwanted)].map(|slot| {
             let seen = enter(&mut table, &cap, ConnectionState::AwaitingHead, at(0));
-            seen.is_guest.set(is_guest);
+            seen.guest_slot.set(slot);
             seen
         });
         assert_eq!(table.end_overdue(&TIMEOUTS, Moment::from_nanos(500_000_000), 8), 0);
@@ -454,7 +465,7 @@ mod tests {
         let cap = Arc::new(PermitCounter::default());
         let late = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
         let guest = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
-        guest.is_guest.set(true);
+        guest.guest_slot.set(Some(GuestSlot::Unwanted));
         assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8), 0);
         assert_eq!(table.end_overdue(&TIMEOUTS, at(3), 8), 1);
         assert!(guest.is_ended() && !late.is_ended());
@@ -467,6 +478,22 @@ mod tests {
         assert_eq!(table.end_overdue(&TIMEOUTS, at(53), 8), 1);
     }
 
+    /// In a shard whose slots all belonged to silent connections, another client waited for 11 s.
+    #[test]
+    fn a_guest_that_has_sent_nothing_gives_up_its_slot_after_half_a_second_if_others_wait_for_it() {
+        let mut table = ConnectionTable::default();
+        let cap = Arc::new(PermitCounter::default());
+        let guest = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
+        guest.guest_slot.set(Some(GuestSlot::Unwanted));
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8), 0);
+        guest.guest_slot.set(Some(GuestSlot::Wanted));
+        assert_eq!(table.end_overdue(&TIMEOUTS, Moment::from_nanos(500_000_000), 8), 0);
+        guest.has_unread_bytes.set(true);
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8), 0, "its request has arrived");
+        guest.has_unread_bytes.set(false);
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8), 1);
+    }
+
     /// A connection whose client has no turns left is read late. Bytes behind a slow head or an unread answer protect nobody.
     #[test]
     fn only_an_idle_connection_whose_request_has_arrived_is_not_overdue() {
@@ -474,7 +501,7 @@ mod tests {
         let cap = Arc::new(PermitCounter::default());
         for state in [ConnectionState::AwaitingFirstByte, ConnectionState::Idle] {
             let guest = enter(&mut table, &cap, state, at(0));
-            guest.is_guest.set(true);
+            guest.guest_slot.set(Some(GuestSlot::Unwanted));
             guest.has_unread_bytes.set(true);
             assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8), 0, "{state:?}");
             guest.has_unread_bytes.set(false);
@@ -534,8 +561,8 @@ mod tests {
             &self.0
         }
 
-        fn is_guest(&self) -> bool {
-            false
+        fn guest_slot(&self, _: Moment) -> Option<GuestSlot> {
+            None
         }
 
         fn has_unread_bytes(&self) -> bool {

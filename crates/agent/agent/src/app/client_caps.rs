@@ -234,9 +234,9 @@ mod tests {
             let lanes = room(listen, None).listening_sockets_per_address;
             listen::sockets_per_address(lanes) as u64 * addresses
         };
-        assert_eq!(sockets("[\"10.0.0.1:1\"]", 1), 258);
-        assert_eq!(sockets("[\"node:1\"]", 2), 516);
-        assert_eq!(sockets("[\"node:1\", \"node:2\"]", 4), 520);
+        assert_eq!(sockets("[\"10.0.0.1:1\"]", 1), 274);
+        assert_eq!(sockets("[\"node:1\"]", 2), 548);
+        assert_eq!(sockets("[\"node:1\", \"node:2\"]", 4), 584);
         let connections = |listen| u64::from(room(listen, Some(32 << 20)).connections) * CONNECTION;
         let (one, two) = (connections("[\"10.0.0.1:1\"]"), connections("[\"node:1\"]"));
         // Connections get half of the memory.

@@ -7,7 +7,7 @@
 //!
 //! Two clients share a shard if the last bits of their addresses are equal. Each address has up to 256 shards, one for each value of the last
 //! byte of a client's address, so pods of one node rarely share a shard. If two clients share a shard, each client still has a separate share
-//! of connections, turns and memory.
+//! of connections, turns and memory. A client that overloads its shard moves to a shard of its own ([`mod@reserve_shards`]).
 //!
 //! One additional shard takes the connections whose source address equals the listener's address. The agent's readiness request
 //! and the pods on the node's network use this source address. All other pods have different addresses and cannot fill this
@@ -15,9 +15,11 @@
 
 pub mod known_client_shards;
 mod port_reservation;
+mod reserve_shards;
 mod shard_program;
 pub mod shards;
 
+use std::cmp::Ordering;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
@@ -83,10 +85,30 @@ pub struct ListenerShard {
     pub(crate) listener_index: usize,
     /// The number of the socket among the sockets of its address.
     number: usize,
+    kind: ShardKind,
     /// The program that assigns the connections of the address to its shards. `None` if the kernel does not run it.
     program: Option<Arc<ShardProgram>>,
     /// Keeps other processes from binding the port until the last shard of the address is dropped.
     _seal: Option<Arc<PortGuard>>,
+}
+
+/// The clients whose connections a shard has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ShardKind {
+    /// Clients with certain last bits of their addresses.
+    Usual,
+    /// Connections from the listener's own address.
+    OwnAddress,
+    /// None, or one that has overloaded its usual shard.
+    Reserve,
+}
+
+fn shard_kind(number: usize, lanes: usize) -> ShardKind {
+    match number.cmp(&lanes) {
+        Ordering::Less => ShardKind::Usual,
+        Ordering::Equal => ShardKind::OwnAddress,
+        Ordering::Greater => ShardKind::Reserve,
+    }
 }
 
 /// The shards of each thread, and their bound addresses.
@@ -133,10 +155,18 @@ impl Listeners {
     }
 }
 
-/// Returns the number of sockets per address: one for each of the `lanes` shards, one for connections from the node itself, and one that
-/// drops connections. If `lanes` is 1, a single socket takes all connections.
+/// The maximum number of reserve shards per address. More clients than this rarely overload an agent at once, and each shard takes 4 KiB.
+const MOST_RESERVE_SHARDS: usize = 16;
+
+/// Returns the number of shards per address: `lanes` shards, one for connections from the node itself, and then the reserve shards. If `lanes` is 1, a single socket
+/// takes all connections.
+fn shards_per_address(lanes: usize) -> usize {
+    if lanes > 1 { lanes + 1 + (lanes / 4).min(MOST_RESERVE_SHARDS) } else { 1 }
+}
+
+/// Returns the number of sockets per address: one for each shard, and one that drops connections.
 pub fn sockets_per_address(lanes: usize) -> usize {
-    if lanes > 1 { lanes + 2 } else { 1 }
+    shards_per_address(lanes) + usize::from(lanes > 1)
 }
 
 /// Binds [`sockets_per_address`] sockets to each address. `lanes` is a power of two and at least the number of threads.
@@ -159,8 +189,8 @@ pub fn bind(
     for (listener, address) in bound.iter().enumerate() {
         let Some(address) = *address else { continue };
         let failed = || format!("cannot listen on {address}");
-        let sockets = 0..if lanes > 1 { lanes + 1 } else { 1 };
-        let sockets = sockets.map(|_| open(address, lanes > 1)).collect::<Result<Vec<_>, _>>();
+        let sockets =
+            (0..shards_per_address(lanes)).map(|_| open(address, lanes > 1)).collect::<Result<Vec<_>, _>>();
         let sockets = sockets.with_context(failed)?;
         let program = match &*sockets {
             [first, _, ..] if deal_by_address(first, lanes) => shard_program(address, lanes),
@@ -172,6 +202,7 @@ pub fn bind(
                 socket,
                 listener_index: listener,
                 number: lane,
+                kind: shard_kind(lane, lanes),
                 program: program.clone(),
                 _seal: seal.clone(),
             });
@@ -338,8 +369,9 @@ fn unbound(address: SocketAddr, shared: bool) -> io::Result<Socket> {
 /// Returns the program for the sockets of an address.
 /// If the kernel does not support it, the agent still serves every client, but the clients of an overloaded shard have unequal chances.
 fn shard_program(address: SocketAddr, lanes: usize) -> Option<Arc<ShardProgram>> {
-    let program = unbound(address, true)
-        .and_then(|socket| ShardProgram::new(socket, address, lanes + 1, lane_of_address(lanes)));
+    let program = unbound(address, true).and_then(|socket| {
+        ShardProgram::new(socket, address, shards_per_address(lanes), lane_of_address(lanes))
+    });
     let program = program.inspect_err(|error| {
         tracing::warn!(%address, %error, "cannot throttle overloaded shards: some clients of a pod with thousands of clients may wait for minutes");
     });
@@ -387,7 +419,7 @@ mod tests {
         let listeners = bind(&[any()], 2, 8).unwrap();
         let ports =
             listeners.shards_by_thread.iter().flatten().map(|lane| lane.socket.local_addr().unwrap().port());
-        assert_eq!(ports.collect::<Vec<_>>(), [listeners.bound_addresses()[0].port(); 9]);
+        assert_eq!(ports.collect::<Vec<_>>(), [listeners.bound_addresses()[0].port(); 11]);
     }
 
     #[test]
@@ -539,6 +571,45 @@ mod tests {
     }
 
     #[test]
+    fn a_client_with_a_reserve_shard_connects_there_and_the_other_clients_of_its_shard_do_not() {
+        for listen in ["127.0.0.1:0", "[::]:0"] {
+            let listeners = bind(&[listen.parse::<SocketAddr>().unwrap()], 2, 8).unwrap();
+            let port = listeners.bound_addresses()[0].port();
+            let (usual, reserve) = (shard(&listeners, 3), shard(&listeners, 9));
+            assert_eq!(
+                [usual, shard(&listeners, 8), reserve].map(|shard| shard.kind),
+                [ShardKind::Usual, ShardKind::OwnAddress, ShardKind::Reserve]
+            );
+            let program = usual.program.as_ref().unwrap();
+            let (loud, other) = ([127, 0, 0, 3], [127, 0, 1, 3]);
+            let connect = |from: [u8; 4]| {
+                let client = begin_connect(from, port);
+                client.send(b"G").unwrap();
+                client
+            };
+            let from =
+                |shard: &ListenerShard| shard.socket.accept().ok().map(|(_, peer)| peer.ip().to_canonical());
+            program.reserve(loud.into(), 9);
+            // Its own throttle holds in the reserve shard, and the throttle of the usual one does not.
+            program.set_admitted_part(3, 0.0);
+            program.apply(Moment::from_nanos(0)).unwrap();
+            let _loud = connect(loud);
+            assert_eq!((from(reserve), from(usual)), (Some(loud.into()), None), "{listen}");
+            program.set_admitted_part(3, 1.0);
+            program.set_admitted_part(9, 0.0);
+            program.apply(Moment::from_nanos(0)).unwrap();
+            let _other = connect(other);
+            assert_eq!((from(reserve), from(usual)), (None, Some(other.into())), "{listen}");
+            let dropped: Vec<_> = (0..20).map(|_| begin_connect(loud, port)).collect();
+            assert!(dropped.iter().filter(|socket| is_connected(socket)).count() <= 1, "{listen}");
+            program.end_reserve(loud.into());
+            program.apply(Moment::from_nanos(0)).unwrap();
+            let _loud = connect(loud);
+            assert_eq!((from(reserve), from(usual)), (None, Some(loud.into())), "{listen}");
+        }
+    }
+
+    #[test]
     fn a_throttled_shard_admits_about_the_given_part_of_the_ports_and_other_ports_later() {
         let listeners = bind(&[any()], 1, 8).unwrap();
         let port = listeners.bound_addresses()[0].port();
@@ -584,8 +655,11 @@ mod tests {
         let listeners = bind(&[any()], 1, 256).unwrap();
         let port = listeners.bound_addresses()[0].port();
         let program = shard(&listeners, 3).program.as_ref().unwrap();
-        for number in 0..256 {
+        for number in 0..shards_per_address(256) {
             program.set_admitted_part(number, if number == 4 { 0.999_99 } else { 0.0 });
+        }
+        for number in 0..MOST_RESERVE_SHARDS {
+            program.reserve([127, 0, 1, number as u8].into(), 257 + number);
         }
         program.apply(Moment::from_nanos(0)).unwrap();
         let connected =

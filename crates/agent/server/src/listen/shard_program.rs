@@ -1,5 +1,8 @@
 //! The BPF program by which the kernel assigns each new connection of an address to a shard, and its throttle of overloaded shards.
 //!
+//! # Clients with a shard of their own
+//! Some clients have a reserve shard ([`super::reserve_shards`]). For them the program returns this shard instead of the one of their address.
+//!
 //! # Throttle
 //! The throttle drops a part of the new connections of an overloaded shard in the kernel, so that the shard's backlog never fills up.
 //! A full backlog is unfair among the clients of one shard. A client that was just answered connects again at once, and takes the
@@ -16,7 +19,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -63,27 +66,57 @@ struct ProgramState {
     dropping_index: u32,
     /// The program that assigns connections to shards. Its last instruction returns the shard.
     shard_program: Vec<libc::sock_filter>,
-    secret: PortSecret,
-    /// The number of admitted port hashes, by shard. A shard that admits all ports is absent.
-    admitted: BTreeMap<u32, u32>,
-    /// The period and the numbers of the program that the kernel has now.
-    attached: Option<(u32, BTreeMap<u32, u32>)>,
+    secret: Secret,
+    extensions: Extensions,
+    /// The period and the extensions of the program that the kernel has now.
+    attached: Option<(u32, Extensions)>,
 }
 
-/// The parameters of the hash of a port. They differ in each process. Without them, a client could choose a port that is admitted
+/// What extends the program that assigns connections to shards by address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Extensions {
+    /// The number of admitted port hashes, by shard. A shard that admits all ports is absent.
+    admitted: BTreeMap<u32, u32>,
+    /// The reserve shards of clients, by the hash of their addresses ([`Secret::hash_of_address`]).
+    reserved: BTreeMap<u32, u32>,
+}
+
+/// The parameters of the hashes of ports and of addresses. They differ in each process. Without them, a client could choose a port that is admitted
 /// now, and leave the drops to the other clients of its shard.
 #[derive(Clone, Copy, Debug)]
-struct PortSecret {
+struct Secret {
     /// An odd number, so that no two ports have the same product.
     multiplier: u32,
     offset: u32,
+    /// An odd number.
+    address_multiplier: u32,
 }
 
-impl PortSecret {
+impl Secret {
     fn new() -> Self {
         // The keys of a `RandomState` come from the kernel's random numbers.
         let random = RandomState::new().hash_one(0_u8);
-        Self { multiplier: (random as u32 & (HASHES - 1)) | 1, offset: (random >> 16) as u32 & (HASHES - 1) }
+        Self {
+            multiplier: (random as u32 & (HASHES - 1)) | 1,
+            offset: (random >> 16) as u32 & (HASHES - 1),
+            address_multiplier: (random >> 32) as u32 | 1,
+        }
+    }
+
+    /// Returns a hash of a client's address, as the program computes it. Two IPv4 addresses never have the same hash, and two IPv6 addresses only by chance.
+    /// After each multiplication the upper bits change the lower ones, because a change of the highest bit would otherwise stay the same for each secret.
+    /// Clients with the same hash have the same reserve shard.
+    fn hash_of_address(self, address: IpAddr) -> u32 {
+        match address.to_canonical() {
+            IpAddr::V4(address) => address.to_bits(),
+            IpAddr::V6(address) => {
+                let words = [96, 64, 32, 0].map(|shift| (address.to_bits() >> shift) as u32);
+                words.into_iter().fold(0, |hash: u32, word| {
+                    let hash = hash.wrapping_mul(self.address_multiplier);
+                    hash ^ (hash >> 16) ^ word
+                })
+            }
+        }
     }
 }
 
@@ -112,8 +145,8 @@ impl ShardProgram {
             dropping: Some(socket.into()),
             dropping_index: u32::try_from(sockets).unwrap_or(u32::MAX),
             shard_program,
-            secret: PortSecret::new(),
-            admitted: BTreeMap::new(),
+            secret: Secret::new(),
+            extensions: Extensions::default(),
             attached: None,
         })))
     }
@@ -124,34 +157,51 @@ impl ShardProgram {
         let ports = (part * f64::from(HASHES)) as u32;
         let mut state = self.state();
         if ports >= HASHES {
-            state.admitted.remove(&shard);
+            state.extensions.admitted.remove(&shard);
         } else {
-            state.admitted.insert(shard, ports.max(1));
+            state.extensions.admitted.insert(shard, ports.max(1));
         }
     }
 
-    /// Passes the admitted parts to the kernel, if they have changed or a new period has begun. The kernel takes 9 µs.
+    /// Gives all new connections of a client to the reserve shard with this number, from the next call of [`Self::apply`] on.
+    pub(super) fn reserve(&self, client: IpAddr, shard: usize) {
+        let Ok(shard) = u32::try_from(shard) else { return };
+        let mut state = self.state();
+        let hash = state.secret.hash_of_address(client);
+        state.extensions.reserved.insert(hash, shard);
+    }
+
+    /// Gives the new connections of a client to the shard of its address again, from the next call of [`Self::apply`] on.
+    pub(super) fn end_reserve(&self, client: IpAddr) {
+        let mut state = self.state();
+        let hash = state.secret.hash_of_address(client);
+        state.extensions.reserved.remove(&hash);
+    }
+
+    /// Passes the changes to the kernel, if there are any or if a new period of the throttle has begun. The kernel takes 9 µs.
     ///
     /// # Errors
     /// The kernel has no memory for the program.
     pub(super) fn apply(&self, now: Moment) -> io::Result<()> {
         let mut state = self.state();
-        let period = if state.admitted.is_empty() { 0 } else { period_of(now) };
-        if state.attached.as_ref().map_or(state.admitted.is_empty(), |(then, admitted)| {
-            *then == period && *admitted == state.admitted
-        }) {
+        let period = if state.extensions.admitted.is_empty() { 0 } else { period_of(now) };
+        let is_attached = match &state.attached {
+            Some((then, extensions)) => *then == period && *extensions == state.extensions,
+            None => state.extensions == Extensions::default(),
+        };
+        if is_attached {
             return Ok(());
         }
         let Some(socket) = &state.dropping else { return Ok(()) };
         let program =
-            throttled(&state.shard_program, &state.admitted, state.secret, period, state.dropping_index);
+            extended(&state.shard_program, &state.extensions, state.secret, period, state.dropping_index);
         if let Err(error) = attach(socket, program) {
             // The program before may drop connections of shards that are no longer overloaded.
             attach(socket, state.shard_program.clone())?;
             state.attached = None;
             return Err(error);
         }
-        state.attached = Some((period, state.admitted.clone()));
+        state.attached = Some((period, state.extensions.clone()));
         Ok(())
     }
 
@@ -189,18 +239,20 @@ pub(super) fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filte
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
 
-/// Extends the program that returns the shard: a SYN of a shard in `admitted` goes to the socket `dropping`, unless its port is
-/// admitted.
-/// A port is admitted if its hash is below the shard's number. The hash moves in each period.
-fn throttled(
+/// Extends the program that returns the shard. A connection of a client in `reserved` goes to the client's reserve shard. A SYN of a shard in
+/// `admitted` goes to the socket `dropping`, unless its port is admitted. A port is admitted if its hash is below the shard's number. The hash moves in each period.
+///
+/// A connection from the listener's own address is neither moved nor dropped, because `shard_program` returns its shard at once.
+fn extended(
     shard_program: &[libc::sock_filter],
-    admitted: &BTreeMap<u32, u32>,
-    secret: PortSecret,
+    Extensions { admitted, reserved }: &Extensions,
+    secret: Secret,
     period: u32,
     dropping: u32,
 ) -> Vec<libc::sock_filter> {
     const HASHED: u32 = 0;
     const SHARD: u32 = 1;
+    const ADDRESS: u32 = 2;
     /// The number of TCP in the field Next Header of IPv6 (RFC 9293).
     const TCP: u32 = 6;
     /// The flags SYN and ACK of a TCP header (RFC 9293, section 3.1). The first packet has only SYN.
@@ -209,7 +261,7 @@ fn throttled(
     use libc::{BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IMM, BPF_JA, BPF_JEQ, BPF_JGT};
     use libc::{
         BPF_JMP, BPF_K, BPF_LD, BPF_LDX, BPF_MEM, BPF_MISC, BPF_MUL, BPF_RET, BPF_RSH, BPF_ST, BPF_TAX,
-        BPF_X, BPF_XOR,
+        BPF_W, BPF_X, BPF_XOR,
     };
     let Some((return_shard, choose_shard)) = shard_program.split_last() else { return Vec::new() };
     debug_assert_eq!(return_shard.code, (BPF_RET | BPF_A) as u16);
@@ -220,6 +272,9 @@ fn throttled(
     let skip = |count| instruction(BPF_JMP | BPF_JA, 0, 0, count);
     let offset = secret.offset.wrapping_add(GOLDEN.wrapping_mul(period)) % HASHES;
     let load = |value| instruction(BPF_LD | BPF_IMM, 0, 0, value);
+    let word = |offset: u32| instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0, NETWORK.wrapping_add(offset));
+    let keep = instruction(BPF_MISC | BPF_TAX, 0, 0, 0);
+    let xor_kept = instruction(BPF_ALU | BPF_XOR | BPF_X, 0, 0, 0);
     let mut program = vec![
         // IPv4 without options: the TCP header follows the 20 bytes of the IP header. Byte 0 of it begins the source port, and byte
         // 13 has the flags.
@@ -242,9 +297,9 @@ fn throttled(
         // The hash of the port.
         calculate(BPF_MUL, secret.multiplier),
         calculate(BPF_AND, HASHES - 1),
-        instruction(BPF_MISC | BPF_TAX, 0, 0, 0),
+        keep,
         calculate(BPF_RSH, 8),
-        instruction(BPF_ALU | BPF_XOR | BPF_X, 0, 0, 0),
+        xor_kept,
         calculate(BPF_MUL, GOLDEN),
         calculate(BPF_ADD, offset),
         calculate(BPF_AND, HASHES - 1),
@@ -256,8 +311,28 @@ fn throttled(
         load(0),
         instruction(BPF_ST, 0, 0, HASHED),
     ];
+    // The hash of the source address: bytes 8 to 23 of IPv6, bytes 12 to 15 of IPv4.
+    program.extend([byte(0), calculate(BPF_RSH, 4), if_equal(6, 23), word(8)]);
+    for offset in [12, 16, 20] {
+        program.extend([
+            calculate(BPF_MUL, secret.address_multiplier),
+            keep,
+            calculate(BPF_RSH, 16),
+            xor_kept,
+        ]);
+        program.extend([keep, word(offset), xor_kept]);
+    }
+    program.extend([skip(1), word(12), instruction(BPF_ST, 0, 0, ADDRESS)]);
     program.extend(choose_shard);
     program.push(instruction(BPF_ST, 0, 0, SHARD));
+    program.push(instruction(BPF_LD | BPF_MEM, 0, 0, ADDRESS));
+    for (client, shard) in reserved {
+        let to_shard =
+            [load(*shard), instruction(BPF_ST, 0, 0, SHARD), instruction(BPF_LD | BPF_MEM, 0, 0, ADDRESS)];
+        program.push(if_equal(*client, 3));
+        program.extend(to_shard);
+    }
+    program.push(instruction(BPF_LD | BPF_MEM, 0, 0, SHARD));
     // Three instructions for each shard: with all 256 shards, the program must fit into 20 KiB as the kernel translates it, the
     // default of net.core.optmem_max before Linux 6.7.
     let mut later_shards = u32::try_from(admitted.len()).unwrap_or(u32::MAX);
@@ -323,9 +398,10 @@ pub(super) fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
 mod tests {
     use super::*;
 
-    /// Runs a program of the opcodes that [`lane_of_address`] uses on a packet that begins with its network header.
+    /// Runs a program of the opcodes that this module uses on a packet that begins with its network header.
     fn run(program: &[libc::sock_filter], packet: &[u8]) -> u32 {
         let (mut at, mut a, mut x) = (0, 0u32, 0u32);
+        let mut memory = [0; 16];
         loop {
             let libc::sock_filter { code, jt, jf, k } = program[at];
             let offset = k.wrapping_add(0x10_0000) as usize;
@@ -337,6 +413,15 @@ mod tests {
                 0x07 => x = a,
                 0x74 => a >>= k,
                 0x54 => a &= k,
+                0x24 => a = a.wrapping_mul(k),
+                0x04 => a = a.wrapping_add(k),
+                0xac => a ^= x,
+                0x00 => a = k,
+                0x28 => a = u32::from(u16::from_be_bytes(packet[offset..offset + 2].try_into().unwrap())),
+                0x02 => memory[k as usize] = a,
+                0x60 => a = memory[k as usize],
+                0x61 => x = memory[k as usize],
+                0x2d => at += jump(a > x),
                 0x05 => at += k as usize,
                 0x15 => at += jump(a == k),
                 0x1d => at += jump(a == x),
@@ -370,5 +455,34 @@ mod tests {
         ] {
             assert_eq!(run(&lane_of_address(64), &packet), lane, "{packet:?}");
         }
+    }
+
+    /// Sockets cannot show it for IPv6, because loopback has one address.
+    #[test]
+    fn each_word_of_an_ipv6_address_decides_whether_a_client_has_a_reserve_shard() {
+        let packet = |from: &str| {
+            let from: std::net::Ipv6Addr = from.parse().unwrap();
+            let mut head = [0; 8];
+            (head[0], head[6]) = (0x60, 6);
+            // A SYN (byte 13 of the TCP header).
+            let mut tcp = [0; 20];
+            tcp[13] = 0x02;
+            [&head[..], &from.octets(), &[0xfe; 16], &tcp].concat()
+        };
+        let secret = Secret::new();
+        let client = "2001:db8:1:2::a:9";
+        let hash = secret.hash_of_address(client.parse().unwrap());
+        let mut extensions =
+            Extensions { reserved: BTreeMap::from([(1, 70), (hash, 71), (2, 72)]), ..Extensions::default() };
+        let run = |extensions: &Extensions, from| {
+            run(&extended(&lane_of_address(64), extensions, secret, 0, 99), &packet(from))
+        };
+        assert_eq!(run(&extensions, client), 71);
+        for other in ["2001:db9:1:2::a:9", "2001:db8:1:3::a:9", "2001:db8:1:2:0:1:a:9", "2001:db8:1:2::b:9"] {
+            assert_eq!(run(&extensions, other), 9, "{other}");
+        }
+        extensions.admitted.insert(71, 0);
+        assert_eq!(run(&extensions, client), 99, "its reserve shard is throttled");
+        assert_eq!(run(&extensions, "2001:db8:1:2::b:9"), 9);
     }
 }

@@ -14,8 +14,10 @@ use rustix::event::epoll::EventFlags;
 use rustix::net::{SocketFlags, acceptfrom_with, listen};
 use seawall_core::Moment;
 
+use super::reserve_shards::{HeaviestClient, ReserveShards};
 use super::{
-    BACKLOG, DEFERRED_SECONDS, ListenerShard, MAX_BACKLOG, OVERLOADED_DEFERRED_SECONDS, defer_accept,
+    BACKLOG, DEFERRED_SECONDS, ListenerShard, MAX_BACKLOG, OVERLOADED_DEFERRED_SECONDS, ShardKind,
+    defer_accept,
 };
 use crate::admission::{ConnectController, backlog_for_max_wait};
 use crate::epoll::{EpollPoller, MAX_EVENTS};
@@ -40,11 +42,12 @@ pub struct ListenerShards {
     /// The shards that the poller does not watch, in the order in which the thread paused them.
     paused: VecDeque<usize>,
     waits: Vec<ShardWait>,
+    reserve: ReserveShards,
     /// True from the time when connections begin to wait until the next call of [`Self::take_backlog_period_begun_flag`].
     is_first_left: bool,
     /// True if the thread left connections waiting in a shard, or if a shard has an active throttle.
     must_bound: bool,
-    /// True if a shard is not calm yet.
+    /// True if a shard is not calm yet, or if a client has a reserve shard.
     is_calming: bool,
     /// The last time at which a shard was overloaded.
     last_overloaded: Option<Moment>,
@@ -69,6 +72,7 @@ struct ShardWait {
     /// The number of connections that the thread has accepted since the last call of [`ListenerShards::throttle_connects`].
     accepted_since_throttled: u32,
     controller: ConnectController,
+    heaviest: HeaviestClient,
 }
 
 impl Default for ShardWait {
@@ -82,6 +86,7 @@ impl Default for ShardWait {
             until_calm: 0,
             accepted_since_throttled: 0,
             controller: ConnectController::default(),
+            heaviest: HeaviestClient::default(),
         }
     }
 }
@@ -124,8 +129,12 @@ impl ListenerShards {
     /// The kernel cannot create an epoll instance, or refuses to watch a socket.
     pub fn new(lanes: Vec<ListenerShard>) -> io::Result<Self> {
         let poller = EpollPoller::new()?;
+        let mut reserve = ReserveShards::default();
         for (number, lane) in lanes.iter().enumerate() {
             poller.add(&lane.socket, number as u64, EventFlags::IN)?;
+            if lane.kind == ShardKind::Reserve && lane.program.is_some() {
+                reserve.add(number, lane.listener_index);
+            }
         }
         let waits = vec![ShardWait::default(); lanes.len()];
         Ok(Self {
@@ -134,6 +143,7 @@ impl ListenerShards {
             may_have_more: false,
             paused: VecDeque::new(),
             waits,
+            reserve,
             is_first_left: false,
             must_bound: false,
             is_calming: false,
@@ -266,7 +276,15 @@ impl ListenerShards {
             (wait.was_left, wait.was_paused, wait.accepted) = (wait.is_paused, wait.is_paused, 0);
         }
         self.must_bound = self.waits.iter().any(ShardWait::must_bound);
-        self.is_calming = self.waits.iter().any(|wait| !wait.is_calm() || wait.backlog != BACKLOG);
+        let returned = self.reserve.look(|lane| !self.waits[lane].is_calm());
+        for (lane, client) in returned {
+            if let Some(program) = &self.lanes[lane].program {
+                program.end_reserve(client);
+                result = result.and(program.apply(now));
+            }
+        }
+        self.is_calming = self.reserve.is_in_use()
+            || self.waits.iter().any(|wait| !wait.is_calm() || wait.backlog != BACKLOG);
         result
     }
 
@@ -277,8 +295,8 @@ impl ListenerShards {
         self.last_overloaded.is_some_and(|last| now.since(last) < longest)
     }
 
-    /// Adjusts the part of new connections that the kernel admits to each shard with waiting connections ([`ConnectController`]). The thread
-    /// may call this function as often as it wants. Most calls cost nothing.
+    /// Adjusts the part of new connections that the kernel admits to each shard with waiting connections ([`ConnectController`]), and gives clients
+    /// that overload a shard reserve shards ([`ReserveShards`]). The thread may call this function as often as it wants. Most calls cost nothing.
     ///
     /// # Errors
     /// The kernel refuses to report the length of a backlog, or has no memory for the change.
@@ -293,11 +311,12 @@ impl ListenerShards {
             return Ok(());
         }
         self.last_throttled = Some(now);
+        (0..self.lanes.len()).for_each(|lane| self.reserve_shard_for_heaviest(lane));
         let mut changed = None;
         for (lane, wait) in self.lanes.iter().zip(&mut self.waits) {
             let accepted = std::mem::take(&mut wait.accepted_since_throttled);
             let Some(program) = lane.program.as_ref().filter(|_| wait.must_bound()) else {
-                wait.controller = ConnectController::default();
+                (wait.controller, wait.heaviest) = Default::default();
                 continue;
             };
             let part = wait.controller.update(period, accepted, tcp_info::backlog_length(&lane.socket)?);
@@ -308,6 +327,24 @@ impl ListenerShards {
             }
         }
         changed.map_or(Ok(()), |program| program.apply(now))
+    }
+
+    /// Gives the client that overloads this shard a reserve shard. The throttle of the client moves with it.
+    fn reserve_shard_for_heaviest(&mut self, lane: usize) {
+        let (shard, wait) = (&self.lanes[lane], &self.waits[lane]);
+        let Some(program) =
+            shard.program.as_ref().filter(|_| wait.is_overloaded() && shard.kind == ShardKind::Usual)
+        else {
+            return;
+        };
+        let Some(client) = wait.heaviest.clear() else { return };
+        let Some((own, before)) = self.reserve.take(shard.listener_index, client) else { return };
+        before.iter().for_each(|before| program.end_reserve(*before));
+        program.reserve(client, self.lanes[own].number);
+        // The kernel must not go on to drop the connections of the others in this shard.
+        program.set_admitted_part(shard.number, 1.0);
+        self.waits[own].controller = self.waits[lane].controller.move_to_reserve();
+        self.waits[lane].heaviest = HeaviestClient::default();
     }
 
     /// Makes the kernel offer connections to `accept` even if their clients have sent nothing yet.
@@ -322,6 +359,16 @@ impl ListenerShards {
             lane.program.iter().for_each(|program| program.restore());
         }
         let _ = self.resume(usize::MAX);
+    }
+
+    /// True if the shard has the connections of one client that overloaded its usual shard.
+    pub fn is_reserve(&self, lane: usize) -> bool {
+        self.lanes[lane].kind == ShardKind::Reserve
+    }
+
+    /// True if a connection waits in the backlog of the shard.
+    pub fn has_waiting(&self, lane: usize) -> bool {
+        tcp_info::backlog_length(&self.lanes[lane].socket).is_ok_and(|waiting| waiting > 0)
     }
 
     /// Returns the number of the listener to which a shard belongs.
@@ -344,6 +391,9 @@ impl ListenerShards {
         let wait = &mut self.waits[lane];
         wait.accepted = wait.accepted.saturating_add(1);
         wait.accepted_since_throttled = wait.accepted_since_throttled.saturating_add(1);
+        if self.must_bound {
+            wait.heaviest.record(peer.ip().to_canonical());
+        }
         Ok(Some((socket.into(), peer)))
     }
 }
@@ -356,13 +406,21 @@ pub(crate) fn new_test_shards(count: usize) -> (ListenerShards, Vec<SocketAddr>)
     let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
     let lanes = listeners
         .into_iter()
-        .map(|socket| ListenerShard { socket, listener_index: 0, number: 0, program: None, _seal: None })
+        .map(|socket| ListenerShard {
+            socket,
+            listener_index: 0,
+            number: 0,
+            kind: ShardKind::Usual,
+            program: None,
+            _seal: None,
+        })
         .collect();
     (ListenerShards::new(lanes).unwrap(), addresses)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
     use std::pin::pin;
     use std::task::{Context, Waker};
 
@@ -473,6 +531,64 @@ mod tests {
         let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
         let most = most.trim().parse::<u32>().unwrap().min(MAX_BACKLOG as u32);
         assert_eq!((deferred_seconds(&lanes), backlog(&lanes)), (vec![0], most));
+    }
+
+    /// Regression: beside 4,000 silent connections, another client of the shard got no answer in 10 s.
+    #[tokio::test]
+    async fn a_client_that_overloads_its_shard_gets_another_one_until_it_is_calm() {
+        let address: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let mut listeners = super::super::bind(&[address], 1, 8).unwrap();
+        let address = listeners.bound_addresses()[0];
+        let mut lanes = ListenerShards::new(listeners.shards_by_thread.pop().unwrap()).unwrap();
+        let [lane, own] = [3, 10];
+        let connect = |host: [u8; 4]| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.bind(&SocketAddr::from((host, 0)).into()).unwrap();
+            socket.connect_timeout(&address.into(), Duration::from_secs(5)).unwrap();
+            socket.send(b"G").unwrap();
+            socket
+        };
+        let (loud, other) = ([127, 0, 0, 3], [127, 0, 1, 3]);
+        lanes.record_left_waiting(lane);
+        for _ in 0..40 {
+            connect(loud);
+            lanes.accept(lane).unwrap().unwrap();
+        }
+        let throttle = |lanes: &mut ListenerShards, seconds| {
+            lanes.throttle_connects(at(seconds)).unwrap();
+            lanes.throttle_connects(at(seconds) + THROTTLE_INTERVAL).unwrap();
+        };
+        throttle(&mut lanes, 0);
+        let _left = connect(loud);
+        assert!(lanes.accept(own).unwrap().is_none(), "a busy thread alone is no overload");
+        lanes.accept(lane).unwrap().unwrap();
+
+        // No connection waits any more, but the kernel still drops nearly all connections of the shard.
+        while lanes.waits[lane].controller.update(THROTTLE_INTERVAL, 1, 250) > 0.05 {}
+        let program = lanes.lanes[lane].program.clone().unwrap();
+        program.set_admitted_part(lane, 0.0);
+        program.apply(at(1)).unwrap();
+        look(&mut lanes, 1);
+        assert!(!lanes.waits[lane].was_left);
+        throttle(&mut lanes, 1);
+        assert!(!lanes.waits[own].controller.admits_all(), "its throttle moves, too");
+        program.set_admitted_part(own, 1.0);
+        program.apply(at(1)).unwrap();
+        let _clients = [connect(loud), connect(other)];
+        assert_eq!(lanes.accept(own).unwrap().unwrap().1.ip(), IpAddr::from(loud));
+        assert_eq!(lanes.accept(lane).unwrap().unwrap().1.ip(), IpAddr::from(other));
+
+        for seconds in 2..1000 {
+            assert!(lanes.needs_resume());
+            throttle(&mut lanes, seconds);
+            look(&mut lanes, seconds);
+            if !lanes.reserve.is_in_use() {
+                break;
+            }
+        }
+        assert!(!lanes.reserve.is_in_use());
+        let _client = connect(loud);
+        assert!(lanes.accept(own).unwrap().is_none() && lanes.accept(lane).unwrap().is_some());
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use super::socket::ClientSocket;
 use crate::admission::GuestPlace;
 use crate::connection_client::{Client, ServedPod};
-use crate::connection_table::{ConnectionKey, TableEntry, TimedState};
+use crate::connection_table::{ConnectionKey, GuestSlot, TableEntry, TimedState};
 use crate::fairness::buffer_budget::BufferedBytes;
 use crate::fairness::scheduler::ClientTurns;
 use crate::fairness::tenants::Tenant;
@@ -54,7 +54,7 @@ pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) task_abort_handle: RefCell<Option<AbortHandle>>,
     pub(super) peer: SocketAddr,
     /// The slot of a guest. Dropping the connection frees the slot.
-    _guest_place: Option<GuestPlace>,
+    guest_place: Option<GuestPlace>,
 }
 
 /// The client of the connection, and the tenant whose shares the connection uses.
@@ -83,7 +83,7 @@ impl<P: ServedPod> ConnectionData<P> {
     ) -> Self {
         Self {
             is_guest: Cell::new(guest.is_some()),
-            _guest_place: guest,
+            guest_place: guest,
             is_parked_or_has_task: Cell::new(false),
             has_buffered_request: Cell::new(false),
             connection_state: TimedState::new(now),
@@ -141,8 +141,9 @@ impl<P: ServedPod> TableEntry for Rc<ConnectionData<P>> {
         &self.connection_state
     }
 
-    fn is_guest(&self) -> bool {
-        self.is_guest.get()
+    fn guest_slot(&self, now: Moment) -> Option<GuestSlot> {
+        let is_wanted = || self.guest_place.as_ref().is_some_and(|place| place.is_wanted(now));
+        self.is_guest.get().then(|| if is_wanted() { GuestSlot::Wanted } else { GuestSlot::Unwanted })
     }
 
     fn has_unread_bytes(&self) -> bool {
