@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 use rustix::net::{SocketFlags, acceptfrom_with, listen};
-use seawall_core::Moment;
+use seawall_core::{Moment, clock};
 
 use super::reserve_shards::{HeaviestClient, ReserveShards};
 use super::{
@@ -323,10 +323,10 @@ impl ListenerShards {
             program.set_admitted_part(lane.number, part);
             // The shards of an address follow each other.
             if let Some(before) = changed.replace(program).filter(|before| !Arc::ptr_eq(before, program)) {
-                before.apply(now)?;
+                before.apply_when_due(now, clock::process_cpu_time())?;
             }
         }
-        changed.map_or(Ok(()), |program| program.apply(now))
+        changed.map_or(Ok(()), |program| program.apply_when_due(now, clock::process_cpu_time()))
     }
 
     /// Gives the client that overloads this shard a reserve shard. The throttle of the client moves with it.
