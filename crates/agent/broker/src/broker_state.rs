@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use seawall_core::{Clock, Moment};
+use seawall_core::{Clock, Moment, fair_share};
 use tokio::runtime::Handle;
 
 use crate::cache_entry::{CacheEntry, ScheduleSender};
@@ -12,6 +12,7 @@ use crate::counters::BrokerCounters;
 use crate::credential_exchange::TokenExchange;
 use crate::fetch_log::FetchLog;
 use crate::limiter::Limiter;
+use crate::pod_limits::AllPodLimits;
 use crate::renewal_schedule::ScheduleMessage;
 use crate::settings::BrokerSettings;
 
@@ -25,7 +26,8 @@ pub(crate) struct BrokerState<X: TokenExchange> {
     pub(crate) counters: Arc<BrokerCounters>,
     pub(crate) fetch_log: Arc<FetchLog>,
     notices: ScheduleSender<X>,
-    /// The number of cache entries and pod clients created so far. This number is also the next id.
+    pub(crate) pod_limits: Arc<AllPodLimits>,
+    /// The number of cache entries and pods so far. This number is also the next id.
     made: Arc<AtomicU64>,
     /// The cache entries of all principals in use. The references are weak, because pod clients own the entries.
     slots: Mutex<CacheEntries<X>>,
@@ -50,13 +52,14 @@ impl<X: TokenExchange> BrokerState<X> {
             counters: Arc::default(),
             fetch_log: Arc::new(FetchLog::new(X::CLOUD)),
             notices,
+            pod_limits: Arc::default(),
             made: Arc::default(),
             slots: Mutex::default(),
         }
     }
 
     /// Returns the state of a broker that gets its credentials from the same cloud through `exchange`.
-    /// Both states share the limiter and the counters. The new state has an empty cache. The ids of both states come from one
+    /// Both states share the limiter, the pods' limits and the counters. The new state has an empty cache. The ids of both states come from one
     /// sequence, because the shared limiter identifies pods by these ids.
     pub(crate) fn with_exchange(&self, exchange: Arc<X>, notices: ScheduleSender<X>) -> Self {
         Self {
@@ -68,6 +71,7 @@ impl<X: TokenExchange> BrokerState<X> {
             counters: self.counters.clone(),
             fetch_log: self.fetch_log.clone(),
             notices,
+            pod_limits: self.pod_limits.clone(),
             made: self.made.clone(),
             slots: Mutex::default(),
         }
@@ -77,7 +81,7 @@ impl<X: TokenExchange> BrokerState<X> {
         self.clock.now()
     }
 
-    /// Returns the next id of a cache entry or pod client.
+    /// Returns the next id of a cache entry or pod.
     pub(crate) fn next_id(&self) -> u64 {
         self.made.fetch_add(1, Ordering::Relaxed)
     }
@@ -98,6 +102,16 @@ impl<X: TokenExchange> BrokerState<X> {
     /// Returns the cache entries of all principals in use.
     pub(crate) fn live_entries(&self) -> Vec<Arc<CacheEntry<X>>> {
         self.slots().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns the number of principals that one pod with `own` principals may use, if it wants another one.
+    pub(crate) fn max_principals_of_pod(&self, own: usize) -> usize {
+        let BrokerSettings { principals_per_pod, shared_principals, guaranteed_principals_per_pod, .. } =
+            self.settings;
+        let free = shared_principals.saturating_sub(self.slots().len());
+        let is_share_left = fair_share::may_take(own as u64, free as u64);
+        let most = if is_share_left { principals_per_pod } else { own.max(guaranteed_principals_per_pod) };
+        most.clamp(1, principals_per_pod.max(1))
     }
 
     /// Removes a principal from the map if no pod client uses the principal's cache entry.

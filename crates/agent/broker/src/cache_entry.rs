@@ -21,6 +21,7 @@ use crate::failure::{ExchangeError, ExchangeFault};
 use crate::fetch_waiters::{FetchResultChannel, NextFetchResult};
 use crate::lease_error::LeaseError;
 use crate::limiter::{QueueTicket, RequesterId};
+use crate::pod_limits::PodLimits;
 use crate::principal::Principal;
 use crate::renewal_schedule::ScheduleMessage;
 use crate::settings::BrokerSettings;
@@ -31,7 +32,7 @@ const PROOFS_TRIED: usize = 4;
 /// A pod that uses the cache entry, and the source of its Kubernetes tokens.
 #[derive(Debug)]
 pub(crate) struct PodSubject {
-    pub(crate) requester_id: RequesterId,
+    pub(crate) limits: Arc<PodLimits>,
     pub(crate) pod: Pod,
     pub(crate) tokens: Arc<dyn SubjectTokens>,
 }
@@ -296,9 +297,9 @@ impl<X: TokenExchange> CacheEntry<X> {
         alive.find(is_untried).filter(|_| tried.len() < PROOFS_TRIED)
     }
 
-    /// Returns the ids of the pod clients that use the entry.
+    /// Returns the ids of the pods that use the entry.
     pub(crate) fn pod_client_ids(&self) -> Vec<RequesterId> {
-        self.subjects().iter().filter_map(Weak::upgrade).map(|proof| proof.requester_id).collect()
+        self.subjects().iter().filter_map(Weak::upgrade).map(|proof| proof.limits.requester_id).collect()
     }
 
     pub(crate) fn is_fetching(&self) -> bool {

@@ -34,6 +34,7 @@ mod lease_error;
 mod lease_lookup;
 mod limiter;
 mod pod_broker;
+mod pod_limits;
 mod principal;
 mod renew;
 mod renewal_schedule;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use seawall_core::pod::SubjectTokens;
-use seawall_core::{Gcra, Lease, Moment, Pod};
+use seawall_core::{Lease, Moment, Pod};
 
 use crate::broker::Broker;
 use crate::broker_state::BrokerState;
@@ -42,7 +42,6 @@ pub struct PodLeaseClient<X: TokenExchange> {
     entries: ArcSwap<Vec<Arc<CacheEntry<X>>>>,
     /// The lock for writers of `entries`. Readers never wait.
     writer: Mutex<()>,
-    misses: Gcra,
 }
 
 /// A watch on one credential. The watch reports each new lease of the credential.
@@ -80,20 +79,16 @@ impl<X: TokenExchange> Broker<X> {
 
 impl<X: TokenExchange> PodLeaseClient<X> {
     fn new(shared: Arc<BrokerState<X>>, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Self {
-        let settings = &shared.settings;
-        let misses = Gcra::new(settings.misses_per_second_per_pod, settings.miss_burst_per_pod);
-        let subject = Arc::new(PodSubject {
-            requester_id: shared.next_id(),
-            pod: spec.pod,
-            tokens: spec.subject_tokens,
-        });
+        let BrokerState { settings, limiter, .. } = &*shared;
+        let limits =
+            shared.pod_limits.of_pod(&spec.pod.uid, shared.now(), settings, limiter, || shared.next_id());
+        let subject = Arc::new(PodSubject { limits, pod: spec.pod, tokens: spec.subject_tokens });
         Self {
             shared,
             entitlement: spec.entitlement,
             subject,
             entries: ArcSwap::default(),
             writer: Mutex::default(),
-            misses,
         }
     }
 
@@ -181,7 +176,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     }
 
     fn may_miss(&self) -> Result<(), LeaseError> {
-        self.misses.take(self.shared.now()).map_err(|retry_after| {
+        self.subject.limits.misses.take(self.shared.now()).map_err(|retry_after| {
             self.shared.counters.record_refused_by_own_limit();
             LeaseError::TooManyNewCredentials { retry_after }
         })
@@ -221,8 +216,10 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     }
 
     fn requester(&self, principal: &X::Principal) -> LeaseRequester {
-        let party =
-            CallOwner { requester_id: self.subject.requester_id, throttle_key: principal.throttle_key() };
+        let party = CallOwner {
+            requester_id: self.subject.limits.requester_id,
+            throttle_key: principal.throttle_key(),
+        };
         let holds_nothing = self.entries.load().iter().all(|slot| slot.lease().is_none());
         LeaseRequester { call_owner: party, has_no_lease: holds_nothing }
     }
@@ -232,7 +229,8 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     /// responds would discard every response.
     fn entries_to_evict(&self, slots: &[Arc<CacheEntry<X>>]) -> Result<Vec<Arc<CacheEntry<X>>>, LeaseError> {
         let settings = &self.shared.settings;
-        let over = (slots.len() + 1).saturating_sub(settings.principals_per_pod.max(1));
+        let most = self.shared.max_principals_of_pod(slots.len());
+        let over = (slots.len() + 1).saturating_sub(most);
         let mut idle: Vec<_> = slots.iter().filter(|slot| over > 0 && !slot.is_fetching()).cloned().collect();
         if idle.len() < over {
             self.shared.counters.record_refused_by_own_limit();

@@ -12,6 +12,12 @@ pub struct BrokerSettings {
     /// The maximum number of cached credentials of one pod. To cache another credential, the broker evicts the least recently
     /// used credential. A pod can request any number of different scopes and audiences, but a normal pod uses only a few.
     pub principals_per_pod: usize,
+    /// The number of cached credentials of all pods from which on a pod with at least
+    /// [`BrokerSettings::guaranteed_principals_per_pod`] gets another one only in the place of its own least recently used one. Each pod by itself is bounded, but one tenant can have
+    /// dozens of pods on a node. A credential with the longest audience (2 KiB, which is in the token, too) takes about 8 KiB, so these take 4 MiB.
+    pub shared_principals: usize,
+    /// The number of credentials that each pod can cache, however many the others have.
+    pub guaranteed_principals_per_pod: usize,
     /// The sustained rate at which one pod can request credentials that are not cached, per second. Requests for cached
     /// credentials have no limit.
     pub misses_per_second_per_pod: u32,
@@ -53,6 +59,8 @@ impl BrokerSettings {
         Self {
             lifetime_floor: floor,
             principals_per_pod: 64,
+            shared_principals: 512,
+            guaranteed_principals_per_pod: 8,
             misses_per_second_per_pod: 10,
             miss_burst_per_pod: 30,
             queued_calls_per_pod: 30,

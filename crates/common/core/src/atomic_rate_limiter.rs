@@ -47,6 +47,11 @@ impl Gcra {
             }
         }
     }
+
+    /// True if the whole burst is available.
+    pub fn has_whole_burst(&self, now: Moment) -> bool {
+        self.next.load(Ordering::Relaxed) <= now.as_nanos()
+    }
 }
 
 #[cfg(test)]
@@ -57,7 +62,10 @@ mod tests {
     fn admits_the_burst_then_the_rate() {
         let limit = Gcra::new(10, 5);
         let start = Moment::from_nanos(1_000_000_000);
+        assert!(limit.has_whole_burst(start));
         assert_eq!((0..20).filter(|_| limit.take(start).is_ok()).count(), 5);
+        let has_whole_burst = |millis| limit.has_whole_burst(start + Duration::from_millis(millis));
+        assert!(has_whole_burst(500) && !has_whole_burst(499));
         let wait = limit.take(start).unwrap_err();
         assert_eq!(wait, Duration::from_millis(100));
         assert!(limit.take(start + wait).is_ok());

@@ -129,6 +129,12 @@ impl Limiter {
         self.changed.notify_one();
     }
 
+    /// True if calls of this pod are queued or in flight.
+    pub(crate) fn has_calls_of(&self, holder: RequesterId) -> bool {
+        let state = self.state();
+        state.queue.pod_queued_call_count(holder) > 0 || state.in_flight.count_for_requester(holder) > 0
+    }
+
     /// Returns the pod of `holders` with the fewest queued calls.
     /// The holders share a lease. The renewal of the lease counts as a call that the returned requester made.
     pub(crate) fn requester_with_fewest_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {

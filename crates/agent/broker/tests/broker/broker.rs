@@ -381,6 +381,24 @@ fn inventions_are_bounded_in_memory_and_calls() {
     });
 }
 
+/// A tenant can change the account of a ServiceAccount as often as the API server allows. The pod then gets a new client.
+#[test]
+fn a_pod_with_a_new_client_has_the_allowance_that_it_had_left() {
+    run(|| async {
+        let world = world();
+        for account in ["a", "b"].into_iter().cycle().take(100) {
+            let mallory = world.pod("mallory", account);
+            for n in 0..20 {
+                world.ask(&mallory, audience(&world::address(n)));
+            }
+            world.pass(SECOND / 10).await;
+        }
+        let settings = BROKER_SETTINGS;
+        let bound = settings.miss_burst_per_pod + 11 * settings.misses_per_second_per_pod;
+        assert!(world.cloud.count() <= bound as usize, "{} calls", world.cloud.count());
+    });
+}
+
 #[test]
 fn a_pod_may_show_its_whole_allowance_at_once() {
     run(|| async {

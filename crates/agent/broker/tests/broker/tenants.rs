@@ -380,3 +380,33 @@ fn what_waits_longer_than_a_request_goes_on_and_is_kept() {
         assert!(pod.cached_lease(TOKEN, world.now()).is_some());
     });
 }
+
+/// One tenant can have dozens of pods on a node, and each of them its 64 credentials with the longest audiences.
+#[test]
+fn the_credentials_of_many_hostile_pods_leave_room_for_those_of_others() {
+    run(|| async {
+        let world = world();
+        let hostile = pods(&world, 40);
+        let mut invented = 0;
+        for _ in 0..120 {
+            for pod in &hostile {
+                for _ in 0..5 {
+                    invented += 1;
+                    world.ask(pod, audience(&world::address(invented)));
+                }
+            }
+            world.pass(SECOND).await;
+        }
+        let settings = BROKER_SETTINGS;
+        let most = settings.shared_principals + hostile.len() * settings.guaranteed_principals_per_pod;
+        let held = world.broker.principals().len();
+        assert!((settings.shared_principals / 2..=most).contains(&held), "{held}");
+        let alice = world.pod("alice", "alice");
+        let names: Vec<_> = (0..settings.guaranteed_principals_per_pod as u32).map(world::address).collect();
+        for name in &names {
+            world.answer(&alice, audience(name)).await.unwrap();
+        }
+        let is_cached = |name: &String| alice.cached_lease(audience(name), world.now()).is_some();
+        assert!(names.iter().all(is_cached));
+    });
+}
