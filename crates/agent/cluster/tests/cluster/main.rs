@@ -859,7 +859,7 @@ async fn metric_sum(admin: &Api, name: &str, labels: &[&str]) -> f64 {
 #[tokio::test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 async fn agents_that_start_together_read_no_list_of_pods_from_etcd() {
-    const AGENTS: usize = 100;
+    let agents = std::env::var("SEAWALL_TOGETHER").map_or(100, |count| count.parse().unwrap());
     let (plane, admin, token) = prepared().await;
     admin.make_account("coral", None).await;
     let uid = admin.make_pod("one", "coral").await;
@@ -867,12 +867,12 @@ async fn agents_that_start_together_read_no_list_of_pods_from_etcd() {
     let streamed = || metric_sum(&admin, "apiserver_watch_list_duration_seconds_count", &["\"pods\""]);
     let (before, streamed_before) = (lists().await, streamed().await);
     assert!(before >= 1.0, "the API server itself lists pods in etcd once, and the counter shows it");
-    let starts = (0..AGENTS).map(|_| cluster(&plane, &token));
-    let agents: Vec<Node> = stream::iter(starts).buffer_unordered(AGENTS).collect().await;
-    for agent in &agents {
+    let starts = (0..agents).map(|_| cluster(&plane, &token));
+    let started: Vec<Node> = stream::iter(starts).buffer_unordered(agents).collect().await;
+    for agent in &started {
         until_known(&agent.pods(), &uid).await;
     }
     assert_eq!(lists().await, before, "a start listed pods in etcd");
-    assert_eq!(streamed().await - streamed_before, AGENTS as f64);
-    println!("{AGENTS} starts: 0 lists of pods in etcd");
+    assert_eq!(streamed().await - streamed_before, agents as f64);
+    println!("{agents} starts: 0 lists of pods in etcd");
 }
