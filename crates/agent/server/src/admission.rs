@@ -222,7 +222,7 @@ pub(crate) fn backlog_for_max_wait(accepted: u32, period: Duration, shards: usiz
 }
 
 /// The least length of a backlog.
-const LEAST_BACKLOG: i32 = 8;
+pub(crate) const LEAST_BACKLOG: i32 = 8;
 
 /// Decides which part of a shard's new connections the kernel admits, so that about 0.12 s of accepts wait in the backlog.
 ///
