@@ -2,7 +2,7 @@
 //!
 //! Two clients whose addresses end in the same byte share a shard. If one of them overloads the shard, the other one would wait behind its connections,
 //! in a backlog that is always full: beside 4,000 connections that send nothing, it got no answer in 10 s. Therefore the client that
-//! overloads a shard moves to a *reserve shard*: the kernel then gives all its new connections to this shard ([`super::shard_program`]). Its
+//! overloads a shard moves to a *reserve shard*: the kernel then gives all its new connections to this shard ([`mod@super::shard_program`]). Its
 //! backlog, its throttle and its places for guests affect nobody else.
 //!
 //! One client with more than half of the shard's connections can be found so. If three or more clients overload a shard together, none of them

@@ -1,7 +1,7 @@
 //! The BPF program by which the kernel assigns each new connection of an address to a shard, and its throttle of overloaded shards.
 //!
 //! # Clients with a shard of their own
-//! Some clients have a reserve shard ([`super::reserve_shards`]). For them the program returns this shard instead of the one of their address.
+//! Some clients have a reserve shard ([`mod@super::reserve_shards`]). For them the program returns this shard instead of the one of their address.
 //!
 //! # Throttle
 //! The throttle drops a part of the new connections of an overloaded shard in the kernel, so that the shard's backlog never fills up.
