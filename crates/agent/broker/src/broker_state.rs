@@ -104,14 +104,15 @@ impl<X: TokenExchange> BrokerState<X> {
         self.slots().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns the number of principals that one pod with `own` principals may use, if it wants another one.
-    pub(crate) fn max_principals_of_pod(&self, own: usize) -> usize {
-        let BrokerSettings { principals_per_pod, shared_principals, guaranteed_principals_per_pod, .. } =
-            self.settings;
-        let free = shared_principals.saturating_sub(self.slots().len());
-        let is_share_left = fair_share::may_take(own as u64, free as u64);
-        let most = if is_share_left { principals_per_pod } else { own.max(guaranteed_principals_per_pod) };
-        most.clamp(1, principals_per_pod.max(1))
+    /// True if a pod with `own` principals may use another one that no pod uses yet, without giving up one.
+    pub(crate) fn has_room_for_pod(&self, own: usize) -> bool {
+        let free = self.settings.shared_principals.saturating_sub(self.slots().len());
+        own < self.settings.guaranteed_principals_per_pod || fair_share::may_take(own as u64, free as u64)
+    }
+
+    /// True if a pod uses this principal.
+    pub(crate) fn is_in_use(&self, principal: &X::Principal) -> bool {
+        self.slots().get(principal).is_some_and(|slot| slot.strong_count() > 0)
     }
 
     /// Removes a principal from the map if no pod client uses the principal's cache entry.

@@ -298,8 +298,13 @@ impl<X: TokenExchange> CacheEntry<X> {
     }
 
     /// Returns the ids of the pods that use the entry.
-    pub(crate) fn pod_client_ids(&self) -> Vec<RequesterId> {
+    pub(crate) fn pod_ids(&self) -> Vec<RequesterId> {
         self.subjects().iter().filter_map(Weak::upgrade).map(|proof| proof.limits.requester_id).collect()
+    }
+
+    /// True if only one pod uses the entry.
+    pub(crate) fn has_one_pod(&self) -> bool {
+        self.subjects().iter().filter(|proof| proof.strong_count() > 0).count() <= 1
     }
 
     pub(crate) fn is_fetching(&self) -> bool {

@@ -154,7 +154,13 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     /// a pod's request ([`crate::BrokerSettings::max_request_wait`]). The caller must limit the total time.
     pub async fn refetch_leases_of_previous_client(&self, before: &Self) {
         let held = before.principals().into_iter().filter(|view| view.lease_times.is_some());
-        for principal in held.map(|view| view.principal) {
+        let mut held: Vec<_> = held.collect();
+        held.sort_by_key(|view| std::cmp::Reverse(view.last_used));
+        for principal in held.into_iter().map(|view| view.principal) {
+            // In a full room, a further fetch would only evict a credential that was used later.
+            if !self.shared.has_room_for_pod(self.entries.load().len()) {
+                break;
+            }
             let result = self.lease(principal.request()).await;
             let slot = self.find(principal.request()).filter(|_| matches!(result, Err(LeaseError::TimedOut)));
             if let Some(waiter) = slot.and_then(|slot| slot.in_flight_waiter()) {
@@ -199,7 +205,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         }
         self.shared.check_may_queue(&self.requester(&principal))?;
         let mut slots: Vec<_> = self.entries.load().iter().cloned().collect();
-        let evicted = self.entries_to_evict(&slots)?;
+        let evicted = self.entries_to_evict(&slots, &principal)?;
         // A new entry counts as a miss, even if it evicts another entry. Otherwise a pod could create and evict entries without
         // limit, and occupy the memory that all pods share.
         self.may_miss()?;
@@ -227,17 +233,27 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     /// Returns the least recently used cache entries, which the caller evicts to make room for one new entry.
     /// The result contains no entry with a fetch in flight. Otherwise a pod that requests new principals faster than the cloud
     /// responds would discard every response.
-    fn entries_to_evict(&self, slots: &[Arc<CacheEntry<X>>]) -> Result<Vec<Arc<CacheEntry<X>>>, LeaseError> {
+    ///
+    /// If the room that all pods share is full, the pod gives up entries until one of them is freed, and keeps at least the guaranteed number. An
+    /// entry that other pods use is not freed. A principal that other pods use takes no room.
+    fn entries_to_evict(
+        &self,
+        slots: &[Arc<CacheEntry<X>>],
+        wanted: &X::Principal,
+    ) -> Result<Vec<Arc<CacheEntry<X>>>, LeaseError> {
         let settings = &self.shared.settings;
-        let most = self.shared.max_principals_of_pod(slots.len());
-        let over = (slots.len() + 1).saturating_sub(most);
-        let mut idle: Vec<_> = slots.iter().filter(|slot| over > 0 && !slot.is_fetching()).cloned().collect();
-        if idle.len() < over {
+        let over = (slots.len() + 1).saturating_sub(settings.principals_per_pod.max(1));
+        let is_full = !self.shared.has_room_for_pod(slots.len()) && !self.shared.is_in_use(wanted);
+        let mut idle: Vec<_> = slots.iter().filter(|slot| !slot.is_fetching()).cloned().collect();
+        idle.sort_by_key(|slot| slot.last_used());
+        let spare = (slots.len() + 1).saturating_sub(settings.guaranteed_principals_per_pod.max(1));
+        let freed = idle.iter().position(|slot| slot.has_one_pod()).map_or(spare, |place| place + 1);
+        let count = if is_full { over.max(freed.min(spare)) } else { over };
+        if idle.len() < count {
             self.shared.counters.record_refused_by_own_limit();
             return Err(LeaseError::TooManyNewCredentials { retry_after: settings.first_retry_delay });
         }
-        idle.sort_by_key(|slot| slot.last_used());
-        idle.truncate(over);
+        idle.truncate(count);
         Ok(idle)
     }
 }

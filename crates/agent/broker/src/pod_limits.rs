@@ -1,6 +1,8 @@
-//! The limits of each pod. They belong to the pod and not to its client, because the pod gets a new client when its account changes.
+//! The limits of each pod at each cloud. They belong to the pod and not to its client, because the pod gets a new client when its account
+//! changes.
 //!
-//! A tenant who changes the account of a ServiceAccount back and forth would otherwise get a new allowance and a new turn at the cloud with each change.
+//! Otherwise a tenant who changes a ServiceAccount's annotation back and forth would have a new rate limit, and a new turn at the cloud,
+//! with each change.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,19 +22,19 @@ pub(crate) struct PodLimits {
     pub(crate) misses: Gcra,
 }
 
-/// The limits of all pods that have a client, and of those that lost their client a short time ago.
+/// The limits of all pods that have a client, and of pods without a client until the next sweep.
 #[derive(Debug, Default)]
 pub(crate) struct AllPodLimits(Mutex<Limits>);
 
 #[derive(Debug, Default)]
 struct Limits {
     by_pod: HashMap<PodUid, Arc<PodLimits>>,
-    /// The number of pods at which the next call of [`AllPodLimits::of_pod`] looks for limits that nobody needs.
-    look_at: usize,
+    /// The number of pods at which the next call of [`AllPodLimits::of_pod`] sweeps out limits without use.
+    sweep_at: usize,
 }
 
-/// The least number of pods at which the agent looks for limits that nobody needs.
-const LEAST_LOOK: usize = 64;
+/// The least number of pods at which the agent sweeps out limits without use.
+const LEAST_SWEEP: usize = 64;
 
 impl AllPodLimits {
     /// Returns the limits of a pod. `next_id` returns an id that no other pod has.
@@ -46,15 +48,15 @@ impl AllPodLimits {
     ) -> Arc<PodLimits> {
         // No code panics while it holds the lock.
         let mut limits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Limits { by_pod, look_at } = &mut *limits;
-        if by_pod.len() >= (*look_at).max(LEAST_LOOK) {
+        let Limits { by_pod, sweep_at } = &mut *limits;
+        if by_pod.len() >= (*sweep_at).max(LEAST_SWEEP) {
             // A pod that has used nothing of its allowance and that waits for nothing gets the same limits when it comes back.
             by_pod.retain(|_, one| {
                 Arc::strong_count(one) > 1
                     || !one.misses.has_whole_burst(now)
                     || limiter.has_calls_of(one.requester_id)
             });
-            *look_at = 2 * by_pod.len();
+            *sweep_at = 2 * by_pod.len();
         }
         let new = || {
             let misses = Gcra::new(settings.misses_per_second_per_pod, settings.miss_burst_per_pod);
@@ -87,7 +89,7 @@ mod tests {
         while used.misses.take(at(1)).is_ok() {}
         drop(used);
         (1..1000).for_each(|number| _ = of(number, at(1)));
-        assert!(all.pods() < 200, "{} pods are gone and nobody needs their limits", all.pods());
+        assert!(all.pods() < 200, "{} pods are gone, and their limits remain", all.pods());
         assert!(of(0, at(1)).misses.take(at(1)).is_err(), "the pod had used its allowance");
         let kept = of(1000, at(9));
         (1001..2000).for_each(|number| _ = of(number, at(9)));

@@ -63,7 +63,7 @@ impl<X: TokenExchange> BrokerState<X> {
         urgent_at: Moment,
         now: Moment,
     ) -> Result<QueueTicket, LeaseError> {
-        let holders: Vec<RequesterId> = slot.pod_client_ids();
+        let holders: Vec<RequesterId> = slot.pod_ids();
         let holder = self.limiter.requester_with_fewest_queued(&holders).ok_or(LeaseError::TimedOut)?;
         let party = CallOwner { requester_id: holder, throttle_key: slot.principal.throttle_key() };
         self.limiter.enqueue(party, CallReason::Renewal { urgent_at }, now).map_err(|_| LeaseError::TimedOut)

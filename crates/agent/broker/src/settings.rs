@@ -12,9 +12,11 @@ pub struct BrokerSettings {
     /// The maximum number of cached credentials of one pod. To cache another credential, the broker evicts the least recently
     /// used credential. A pod can request any number of different scopes and audiences, but a normal pod uses only a few.
     pub principals_per_pod: usize,
-    /// The number of cached credentials of all pods from which on a pod with at least
-    /// [`BrokerSettings::guaranteed_principals_per_pod`] gets another one only in the place of its own least recently used one. Each pod by itself is bounded, but one tenant can have
-    /// dozens of pods on a node. A credential with the longest audience (2 KiB, which is in the token, too) takes about 8 KiB, so these take 4 MiB.
+    /// The number of cached credentials that all pods share. A pod with at least [`BrokerSettings::guaranteed_principals_per_pod`] may
+    /// have at most as many as are free of these. Then it gets another one in the place of its own least recently used ones. Each pod by
+    /// itself is bounded, but one tenant can have dozens of pods on a node. A credential with the longest audience (2 KiB, which is in
+    /// the token, too) takes about 8 KiB, so these take 4 MiB, and the guaranteed ones of 110 hostile pods 7 MiB. A principal whose
+    /// lease was dropped without use counts, too.
     pub shared_principals: usize,
     /// The number of credentials that each pod can cache, however many the others have.
     pub guaranteed_principals_per_pod: usize,

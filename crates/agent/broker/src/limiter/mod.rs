@@ -5,7 +5,7 @@
 //! [`queue`] without a fixed start time. The limiter chooses the next chain at the moment when a chain can start. So when a low
 //! rate recovers, the waiting chains start at the recovered rate.
 //!
-//! Each pod gets a fair share. Each pod client counts as one pod, so two pods of one ServiceAccount have two shares. Pods take
+//! Each pod gets a fair share. Two pods of one ServiceAccount have two shares. Pods take
 //! turns in the queue, and each pod has a limit of queued calls. Pods share the capacity for calls in flight by dynamic
 //! thresholds ([`in_flight`], [`seawall_core::fair_share`]). So even if all calls of a pod hang, they use at most half of the
 //! capacity. Dropping the [`QueueTicket`] of a waiting call cancels the call.

@@ -15,7 +15,7 @@ use seawall_core::Moment;
 
 use crate::throttle_key::ThrottledAccountOrWorkload;
 
-/// The id of a pod client. In the queue, this id identifies the client's pod.
+/// The id of a pod.
 pub(crate) type RequesterId = u64;
 
 /// The priority of a call. The first variant is the highest priority.

@@ -385,28 +385,58 @@ fn what_waits_longer_than_a_request_goes_on_and_is_kept() {
 #[test]
 fn the_credentials_of_many_hostile_pods_leave_room_for_those_of_others() {
     run(|| async {
-        let world = world();
-        let hostile = pods(&world, 40);
-        let mut invented = 0;
-        for _ in 0..120 {
-            for pod in &hostile {
-                for _ in 0..5 {
-                    invented += 1;
-                    world.ask(pod, audience(&world::address(invented)));
+        for one_account in [false, true] {
+            let world = world();
+            let account = |n| if one_account { "mallory".into() } else { format!("a{n}") };
+            let hostile: Vec<_> = (0..40).map(|n| world.pod(&format!("p{n}"), &account(n))).collect();
+            // Pods of one ServiceAccount share their credentials, so they can hold many of them before the room is full.
+            for n in 0..60 {
+                for pod in &hostile {
+                    world.ask(pod, audience(&world::address(n)));
                 }
+                world.pass(SECOND / 4).await;
             }
-            world.pass(SECOND).await;
+            let mut invented = 1000;
+            for _ in 0..120 {
+                for pod in &hostile {
+                    for _ in 0..5 {
+                        invented += 1;
+                        world.ask(pod, audience(&world::address(invented)));
+                    }
+                }
+                world.pass(SECOND).await;
+            }
+            let settings = BROKER_SETTINGS;
+            let most = settings.shared_principals + hostile.len() * settings.guaranteed_principals_per_pod;
+            let held = world.broker.principals().len();
+            assert!((settings.shared_principals / 2..=most).contains(&held), "{held}");
+            let alice = world.pod("alice", "alice");
+            let names: Vec<_> =
+                (0..settings.guaranteed_principals_per_pod as u32).map(world::address).collect();
+            for name in &names {
+                world.answer(&alice, audience(name)).await.unwrap();
+            }
+            let is_cached = |name: &String| alice.cached_lease(audience(name), world.now()).is_some();
+            assert!(names.iter().all(is_cached));
         }
-        let settings = BROKER_SETTINGS;
-        let most = settings.shared_principals + hostile.len() * settings.guaranteed_principals_per_pod;
-        let held = world.broker.principals().len();
-        assert!((settings.shared_principals / 2..=most).contains(&held), "{held}");
-        let alice = world.pod("alice", "alice");
-        let names: Vec<_> = (0..settings.guaranteed_principals_per_pod as u32).map(world::address).collect();
+    });
+}
+
+/// Replicas share their credentials, so one more of them takes no memory.
+#[test]
+fn a_pod_may_use_the_credentials_of_its_siblings_in_a_full_room() {
+    run(|| async {
+        let world = World::new(BrokerSettings { shared_principals: 0, ..BROKER_SETTINGS });
+        let siblings: Vec<_> = (0..20).map(|n| world.pod(&format!("p{n}"), "a")).collect();
+        let names: Vec<_> = (0..20).map(world::address).collect();
+        for (pod, name) in siblings.iter().zip(&names) {
+            world.answer(pod, audience(name)).await.unwrap();
+        }
+        let calls = world.cloud.count();
         for name in &names {
-            world.answer(&alice, audience(name)).await.unwrap();
+            world.answer(&siblings[0], audience(name)).await.unwrap();
         }
-        let is_cached = |name: &String| alice.cached_lease(audience(name), world.now()).is_some();
-        assert!(names.iter().all(is_cached));
+        assert!(names.iter().all(|name| siblings[0].cached_lease(audience(name), world.now()).is_some()));
+        assert_eq!(world.cloud.count(), calls);
     });
 }
