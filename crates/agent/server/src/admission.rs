@@ -317,6 +317,11 @@ impl ConnectController {
         self.admitted_part
     }
 
+    /// Forgets the load while no connection waits and none is dropped. The throttle stays off for as long as it must.
+    pub(crate) fn reset_while_nothing_waits(&mut self, period: Duration) {
+        *self = Self { off: (self.off - period.as_secs_f64()).max(0.0), ..Self::default() };
+    }
+
     /// Returns the controller of a reserve shard to which the client that overloads this shard moves. The throttle of this shard stays off
     /// until the connections that the client has left in it are gone. Otherwise it would drop the connections of all others.
     pub(crate) fn move_to_reserve(&mut self) -> Self {
@@ -512,6 +517,8 @@ mod tests {
             (0..1000).all(|_| update(&mut controller) >= 1.0),
             "its connections are still in the backlog"
         );
+        (0..100).for_each(|_| controller.reset_while_nothing_waits(Duration::from_millis(20)));
+        assert!((0..400).all(|_| update(&mut controller) >= 1.0), "more of its connections can follow");
         let mut reserve = controller.move_to_reserve();
         assert!(update(&mut reserve) < 1.0, "the next client that moves has a throttle");
     }

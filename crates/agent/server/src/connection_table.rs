@@ -75,8 +75,8 @@ impl ConnectionTimeouts {
     /// Returns the longest time that a connection may stay in this state, or `None` if the table sets no limit.
     /// A client that has sent no bytes may be a pod without CPU time, so it has as much time as an idle client. A guest has less
     /// time, because a shard has few slots for guests. A guest with a partial head has the least time. A real client sends its
-    /// head in one TCP segment, but a hostile pod could occupy all guest slots of its shard with partial heads. A guest that has sent nothing has no more
-    /// time than that while other connections of its shard wait for its slot.
+    /// head in one TCP segment, but a hostile pod could occupy all guest slots of its shard with partial heads. A guest that has sent
+    /// nothing has no more time than that while other connections of its shard wait for its slot.
     fn allowed(&self, state: ConnectionState, guest: Option<GuestSlot>) -> Option<Duration> {
         match (state, guest) {
             (ConnectionState::AwaitingFirstByte, Some(GuestSlot::Unwanted)) => Some(self.head),

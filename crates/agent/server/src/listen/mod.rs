@@ -158,8 +158,8 @@ impl Listeners {
 /// The maximum number of reserve shards per address. More clients than this rarely overload an agent at once, and each shard takes 4 KiB.
 const MOST_RESERVE_SHARDS: usize = 16;
 
-/// Returns the number of shards per address: `lanes` shards, one for connections from the node itself, and then the reserve shards. If `lanes` is 1, a single socket
-/// takes all connections.
+/// Returns the number of shards per address: `lanes` shards, one for connections from the node itself, and then the reserve shards. If
+/// `lanes` is 1, a single socket takes all connections.
 fn shards_per_address(lanes: usize) -> usize {
     if lanes > 1 { lanes + 1 + (lanes / 4).min(MOST_RESERVE_SHARDS) } else { 1 }
 }
@@ -373,7 +373,7 @@ fn shard_program(address: SocketAddr, lanes: usize) -> Option<Arc<ShardProgram>>
         ShardProgram::new(socket, address, shards_per_address(lanes), lane_of_address(lanes))
     });
     let program = program.inspect_err(|error| {
-        tracing::warn!(%address, %error, "cannot throttle overloaded shards: some clients of a pod with thousands of clients may wait for minutes");
+        tracing::warn!(%address, %error, "cannot throttle overloaded shards: some clients of a pod with thousands of clients may wait for minutes, and a pod can keep another one waiting whose address ends in the same byte");
     });
     program.ok().map(Arc::new)
 }

@@ -1,22 +1,20 @@
 //! Decides which clients get a shard of their own.
 //!
-//! Two clients whose addresses end in the same byte share a shard. If one of them overloads the shard, the other one would wait behind its connections,
-//! in a backlog that is always full: beside 4,000 connections that send nothing, it got no answer in 10 s. Therefore the client that
-//! overloads a shard moves to a *reserve shard*: the kernel then gives all its new connections to this shard ([`mod@super::shard_program`]). Its
-//! backlog, its throttle and its places for guests affect nobody else.
+//! Two clients whose addresses end in the same byte share a shard. If one of them overloads the shard, the other one waits behind its
+//! connections, in a backlog that is always full: beside 4,000 connections that send nothing, it got no answer in 10 s. Therefore the
+//! client that overloads a shard moves to a *reserve shard*: the kernel then gives all its new connections to this shard
+//! ([`mod@super::shard_program`]). Its backlog, its throttle and its places for guests affect no other client.
 //!
-//! One client with more than half of the shard's connections can be found so. If three or more clients overload a shard together, none of them
-//! moves.
-//!
-//! Every client that overloads a shard moves, also if the shard has no other client now. The thread cannot know: the other client's connections do not
-//! reach the thread, because the backlog is full.
+//! A client moves even if it seems to be alone in its shard. The thread cannot know: while the backlog is full, the other client's
+//! connections do not reach the thread. If three clients overload a shard about equally, none of them moves.
 
 use std::net::IpAddr;
 
 /// The client with most of the connections that the thread has accepted from a shard while connections waited.
 ///
-/// It is the candidate of a majority vote (Boyer and Moore): each of its connections adds to its lead, and each one of another client takes from
-/// it. Without a lead, the next client is the candidate. So a client with more than half of the connections always wins, however many clients there are.
+/// It is the candidate of a majority vote (Boyer and Moore): each of its connections adds to its lead, and each one of another client
+/// takes from it. Without a lead, the next client is the candidate. A client with clearly more than half of the connections soon has
+/// the lead, however many clients there are. Two equal ones get it by chance.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HeaviestClient {
     address: Option<IpAddr>,
@@ -40,7 +38,7 @@ impl HeaviestClient {
     }
 
     /// Returns the client that overloads the shard, if it is clear which one.
-    pub(super) fn clear(&self) -> Option<IpAddr> {
+    pub(super) fn clear_leader(&self) -> Option<IpAddr> {
         self.address.filter(|_| self.lead >= Self::CLEAR)
     }
 }
@@ -57,13 +55,14 @@ struct ReserveShard {
     /// The number of the listener. A client has a reserve shard at each address that it overloads.
     listener: usize,
     client: Option<IpAddr>,
-    /// The number of looks since the shard was last overloaded.
+    /// The number of looks at which the shard was calm since it last was not.
     calm_looks: u32,
 }
 
 impl ReserveShards {
-    /// The number of calm looks after which a client goes back to its usual shard. They are 250 ms apart (`ListenerShards::limit_backlogs`), so this is half
-    /// a minute. It must be longer than `OVERLOADED_DEFERRED_SECONDS`, or silent connections of the client would wait in two shards.
+    /// The number of calm looks after which a client goes back to its usual shard. They are 250 ms apart
+    /// (`ListenerShards::limit_backlogs`), so this is half a minute. It must be longer than `OVERLOADED_DEFERRED_SECONDS`, or silent
+    /// connections of the client would wait in two shards.
     const CALM_LOOKS: u32 = 128;
 
     /// Adds a reserve shard that no client has yet.
@@ -71,8 +70,8 @@ impl ReserveShards {
         self.0.push(ReserveShard { lane, listener, client: None, calm_looks: 0 });
     }
 
-    /// Gives the client a reserve shard at this listener. Returns its index, and the client that had it until now. A client whose reserve shard is calm
-    /// loses it if no other one is free. Returns `None` if the client has one already, or if the other clients overload all of them.
+    /// Gives the client a reserve shard at this listener. Returns its index, and the client that had it until now. A client whose reserve
+    /// shard is calm loses it if no other one is free. Returns `None` if the client has one already, or if other clients overload all.
     pub(super) fn take(&mut self, listener: usize, client: IpAddr) -> Option<(usize, Option<IpAddr>)> {
         let is_here = |reserve: &ReserveShard| reserve.listener == listener;
         if self.0.iter().any(|reserve| is_here(reserve) && reserve.client == Some(client)) {
@@ -118,13 +117,13 @@ mod tests {
     #[test]
     fn the_heaviest_client_has_clearly_more_connections_than_the_others_together() {
         let mut heaviest = HeaviestClient::default();
-        assert_eq!(heaviest.clear(), None);
+        assert_eq!(heaviest.clear_leader(), None);
         (0..10_000).for_each(|number| heaviest.record(if number % 2 == 0 { QUIET } else { LOUD }));
-        assert_eq!(heaviest.clear(), None, "none has more than the other");
+        assert_eq!(heaviest.clear_leader(), None, "none has more than the other");
         (0..10_000).for_each(|number| heaviest.record(if number % 4 == 0 { QUIET } else { LOUD }));
-        assert_eq!(heaviest.clear(), Some(LOUD));
+        assert_eq!(heaviest.clear_leader(), Some(LOUD));
         (0..64).for_each(|_| heaviest.record(QUIET));
-        assert_eq!(heaviest.clear(), Some(QUIET), "the load has changed");
+        assert_eq!(heaviest.clear_leader(), Some(QUIET), "the load has changed");
     }
 
     fn two_of_each_listener() -> ReserveShards {

@@ -1,7 +1,8 @@
 //! The BPF program by which the kernel assigns each new connection of an address to a shard, and its throttle of overloaded shards.
 //!
 //! # Clients with a shard of their own
-//! Some clients have a reserve shard ([`mod@super::reserve_shards`]). For them the program returns this shard instead of the one of their address.
+//! Some clients have a reserve shard ([`mod@super::reserve_shards`]). For them the program returns this shard instead of the one of
+//! their address.
 //!
 //! # Throttle
 //! The throttle drops a part of the new connections of an overloaded shard in the kernel, so that the shard's backlog never fills up.
@@ -74,9 +75,13 @@ struct ProgramState {
     next_change_at: Duration,
 }
 
-/// A change of the throttle alone waits until the process has used this multiple of the CPU time that the kernel took to compile the last program. With eight overloaded
-/// shards under a CPU quota of 30m, changes each 20 ms took 10 % of the process's time.
+/// A change of the throttle alone waits until the process has used this multiple of the CPU time that the kernel took to compile the last
+/// program. With eight overloaded shards under a CPU quota of 30m, changes each 20 ms took 10 % of the process's time.
 const USED_PER_CHANGE: u32 = 50;
+
+/// The largest CPU time that counts as that of one program. The thread can be charged for other work of the kernel, too, and the ports that
+/// the throttle admits must change soon.
+const MAX_COST: Duration = Duration::from_millis(1);
 
 /// What extends the program that assigns connections to shards by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,13 +93,12 @@ struct Extensions {
 }
 
 impl Extensions {
-    /// True if the same shards are throttled and the same clients have reserve shards.
-    fn has_same_members(&self, other: &Self) -> bool {
-        self.reserved == other.reserved && self.admitted.keys().eq(other.admitted.keys())
+    const fn none() -> Self {
+        Self { admitted: BTreeMap::new(), reserved: BTreeMap::new() }
     }
 
-    /// Sets the number of port hashes that a shard admits. A number that differs by less than a twentieth from the one before changes nothing: each change costs
-    /// CPU time, because the kernel compiles the program again. With eight overloaded shards under a CPU quota of 30m, it took 7 % of the agent's time.
+    /// Sets the number of port hashes that a shard admits. A number that differs by less than a twentieth from the one before changes
+    /// nothing, because the kernel compiles the program again at each change.
     fn admit(&mut self, shard: u32, ports: u32) {
         let ports = ports.max(1);
         let is_near = |before: &u32| before.abs_diff(ports) < before / 20;
@@ -128,9 +132,9 @@ impl Secret {
         }
     }
 
-    /// Returns a hash of a client's address, as the program computes it. Two IPv4 addresses never have the same hash, and two IPv6 addresses only by chance.
-    /// After each multiplication the upper bits change the lower ones, because a change of the highest bit would otherwise stay the same for each secret.
-    /// Clients with the same hash have the same reserve shard.
+    /// Returns a hash of a client's address, as the program computes it. Two IPv4 addresses never have the same hash, and two IPv6
+    /// addresses only by chance. After each multiplication the upper bits change the lower ones, because a change of the highest bit
+    /// would otherwise stay the same for each secret. Clients with the same hash have the same reserve shard.
     fn hash_of_address(self, address: IpAddr) -> u32 {
         match address.to_canonical() {
             IpAddr::V4(address) => address.to_bits(),
@@ -177,13 +181,13 @@ impl ShardProgram {
         })))
     }
 
-    /// Sets the part of new connections that a shard admits, from 0 to 1. The part takes effect at the next call of [`Self::apply`].
+    /// Sets the part of new connections that a shard admits, from 0 to 1. The part takes effect at the next call of [`Self::apply_when_due`].
     pub(super) fn set_admitted_part(&self, shard: usize, part: f64) {
         let Ok(shard) = u32::try_from(shard) else { return };
         self.state().extensions.admit(shard, (part * f64::from(HASHES)) as u32);
     }
 
-    /// Gives all new connections of a client to the reserve shard with this number, from the next call of [`Self::apply`] on.
+    /// Gives all new connections of a client to the reserve shard with this number, from the next call of [`Self::apply_when_due`] on.
     pub(super) fn reserve(&self, client: IpAddr, shard: usize) {
         let Ok(shard) = u32::try_from(shard) else { return };
         let mut state = self.state();
@@ -191,33 +195,43 @@ impl ShardProgram {
         state.extensions.reserved.insert(hash, shard);
     }
 
-    /// Gives the new connections of a client to the shard of its address again, from the next call of [`Self::apply`] on.
+    /// Gives the new connections of a client to the shard of its address again, from the next call of [`Self::apply_when_due`] on.
     pub(super) fn end_reserve(&self, client: IpAddr) {
         let mut state = self.state();
         let hash = state.secret.hash_of_address(client);
         state.extensions.reserved.remove(&hash);
     }
 
-    /// Passes the changes to the kernel like [`Self::apply`], but only if the process has used enough CPU time since the last change, or if shards or clients
-    /// were added or removed. `used` is the CPU time of the process.
+    /// Passes the changes to the kernel. A change of the throttle alone waits until the process has used enough CPU
+    /// time since the last change. `used` is the CPU time of the process.
     ///
     /// # Errors
     /// The kernel has no memory for the program.
     pub(super) fn apply_when_due(&self, now: Moment, used: Duration) -> io::Result<()> {
         let mut state = self.state();
-        let is_small =
-            state.attached.as_ref().is_some_and(|(_, attached)| attached.has_same_members(&state.extensions));
-        if is_small && used < state.next_change_at {
+        let (_, attached) = state.attached.as_ref().unwrap_or(const { &(0, Extensions::none()) });
+        if attached.reserved == state.extensions.reserved && used < state.next_change_at {
             return Ok(());
         }
         state.apply(now)
     }
 
-    /// Passes the changes to the kernel, if there are any or if a new period of the throttle has begun. The kernel takes 9 µs on an idle machine and more than 100 µs on a
-    /// busy one.
+    /// Passes the changes to the kernel, if a shard is no longer throttled, or if a client was added or removed. Most calls cost nothing.
     ///
     /// # Errors
     /// The kernel has no memory for the program.
+    pub(super) fn apply_members(&self, now: Moment) -> io::Result<()> {
+        let mut state = self.state();
+        let (_, attached) = state.attached.as_ref().unwrap_or(const { &(0, Extensions::none()) });
+        let has_ended = |shard: &u32| !state.extensions.admitted.contains_key(shard);
+        if attached.reserved == state.extensions.reserved && !attached.admitted.keys().any(has_ended) {
+            return Ok(());
+        }
+        state.apply(now)
+    }
+
+    /// Passes the changes to the kernel at once.
+    #[cfg(test)]
     pub(super) fn apply(&self, now: Moment) -> io::Result<()> {
         self.state().apply(now)
     }
@@ -240,6 +254,11 @@ impl ShardProgram {
 }
 
 impl ProgramState {
+    /// Passes the changes to the kernel, if there are any or if a new period of the throttle has begun. The kernel takes 9 µs on an idle
+    /// machine and more than 100 µs on a busy one.
+    ///
+    /// # Errors
+    /// The kernel has no memory for the program.
     fn apply(&mut self, now: Moment) -> io::Result<()> {
         let period = if self.extensions.admitted.is_empty() { 0 } else { period_of(now) };
         let is_attached = match &self.attached {
@@ -253,16 +272,16 @@ impl ProgramState {
         let program =
             extended(&self.shard_program, &self.extensions, self.secret, period, self.dropping_index);
         let begun = clock::thread_cpu_time();
-        if let Err(error) = attach(socket, program) {
+        let result = attach(socket, program);
+        self.attached = Some((period, self.extensions.clone()));
+        if result.is_err() {
             // The program before may drop connections of shards that are no longer overloaded.
             attach(socket, self.shard_program.clone())?;
             self.attached = None;
-            return Err(error);
         }
-        self.attached = Some((period, self.extensions.clone()));
-        let cost = clock::thread_cpu_time().saturating_sub(begun);
+        let cost = clock::thread_cpu_time().saturating_sub(begun).min(MAX_COST);
         self.next_change_at = clock::process_cpu_time() + USED_PER_CHANGE * cost;
-        Ok(())
+        result
     }
 }
 
@@ -283,8 +302,9 @@ pub(super) fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filte
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
 
-/// Extends the program that returns the shard. A connection of a client in `reserved` goes to the client's reserve shard. A SYN of a shard in
-/// `admitted` goes to the socket `dropping`, unless its port is admitted. A port is admitted if its hash is below the shard's number. The hash moves in each period.
+/// Extends the program that returns the shard. A connection of a client in `reserved` goes to the client's reserve shard. A SYN of a
+/// shard in `admitted` goes to the socket `dropping`, unless its port is admitted. A port is admitted if its hash is below the shard's
+/// number. The hash moves in each period.
 ///
 /// A connection from the listener's own address is neither moved nor dropped, because `shard_program` returns its shard at once.
 fn extended(
@@ -544,8 +564,13 @@ mod tests {
         let moment_before = next - Duration::from_nanos(1);
         assert!(!apply(moment_before).0 && apply(next).0);
         program.reserve([127, 0, 0, 3].into(), 0);
-        assert!(apply(Duration::ZERO).0);
+        assert!(apply(Duration::ZERO).0, "a client moves at once");
+        program.set_admitted_part(0, 0.5);
+        program.apply_members(Moment::from_nanos(0)).unwrap();
+        assert!(!apply(Duration::ZERO).0);
         program.set_admitted_part(0, 1.0);
+        assert!(!apply(Duration::ZERO).0, "a shard can leave the throttle and come back each 20 ms");
+        program.apply_members(Moment::from_nanos(0)).unwrap();
         assert!(apply(Duration::ZERO).0, "otherwise the kernel would go on to drop connections");
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 use rustix::net::{SocketFlags, acceptfrom_with, listen};
-use seawall_core::{Moment, clock};
+use seawall_core::{Gcra, Moment, clock};
 
 use super::reserve_shards::{HeaviestClient, ReserveShards};
 use super::{
@@ -27,8 +27,9 @@ use crate::tcp_info;
 /// connections wait only now and then must not change its mind each time.
 const CALM_AFTER: u32 = 8;
 
-/// The same after the client that overloaded the shard has moved to a reserve shard: 31 s. The requests of connections that it has left behind may have been dropped, too
-/// ([`OVERLOADED_DEFERRED_SECONDS`]). With [`CALM_AFTER`], 269 of 1,100,000 connections were closed without a response.
+/// The same after the client that overloaded the shard has moved to a reserve shard: 31 s. The requests of connections that it has left
+/// behind may have been dropped, too ([`OVERLOADED_DEFERRED_SECONDS`]). With [`CALM_AFTER`], 269 of 1,100,000 connections were closed
+/// without a response.
 const CALM_AFTER_MOVE: u32 = 4 * OVERLOADED_DEFERRED_SECONDS;
 
 /// The least time between two updates of the throttles.
@@ -53,8 +54,10 @@ pub struct ListenerShards {
     must_bound: bool,
     /// True if a shard is not calm yet, or if a client has a reserve shard.
     is_calming: bool,
-    /// The last time at which a shard was overloaded.
-    last_overloaded: Option<Moment>,
+    /// The last time at which a shard was not calm.
+    last_restless: Option<Moment>,
+    /// Limits the lines in the log about clients that move to reserve shards.
+    logged_moves: Gcra,
     /// The time of the last update of the throttles. `None` from the time when connections begin to wait until the next update.
     last_throttled: Option<Moment>,
 }
@@ -151,7 +154,8 @@ impl ListenerShards {
             is_first_left: false,
             must_bound: false,
             is_calming: false,
-            last_overloaded: None,
+            last_restless: None,
+            logged_moves: Gcra::new(1, 1),
             last_throttled: None,
         })
     }
@@ -269,35 +273,40 @@ impl ListenerShards {
             let is_bounded = wait.must_bound();
             let backlog = if is_bounded { throttled.unwrap_or(bounded) } else { BACKLOG };
             let is_overloaded = wait.is_overloaded();
-            if is_overloaded {
-                self.last_overloaded = Some(now);
-            }
-            let until_calm = wait.until_calm.saturating_sub(1);
-            let until_calm = if is_overloaded { until_calm.max(CALM_AFTER) } else { until_calm };
+            let until_calm = if is_overloaded {
+                wait.until_calm.max(CALM_AFTER)
+            } else {
+                wait.until_calm.saturating_sub(1)
+            };
             match lane.apply_limits(wait, backlog, until_calm == 0) {
                 Ok(()) => (wait.backlog, wait.until_calm) = (backlog, until_calm),
                 Err(error) => result = Err(error),
+            }
+            if !wait.is_calm() {
+                self.last_restless = Some(now);
             }
             (wait.was_left, wait.was_paused, wait.accepted) = (wait.is_paused, wait.is_paused, 0);
         }
         self.must_bound = self.waits.iter().any(ShardWait::must_bound);
         let returned = self.reserve.look(|lane| !self.waits[lane].is_calm());
         for (lane, client) in returned {
-            if let Some(program) = &self.lanes[lane].program {
-                program.end_reserve(client);
-                result = result.and(program.apply(now));
-            }
+            self.lanes[lane].program.iter().for_each(|program| program.end_reserve(client));
         }
-        self.is_calming = self.reserve.is_in_use()
+        // A failure must not leave a throttle in the kernel when nothing is throttled any more.
+        let mut programs: Vec<_> = self.lanes.iter().filter_map(|lane| lane.program.as_ref()).collect();
+        programs.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let applied = programs.into_iter().try_for_each(|program| program.apply_members(now));
+        self.is_calming = applied.is_err()
+            || self.reserve.is_in_use()
             || self.waits.iter().any(|wait| !wait.is_calm() || wait.backlog != BACKLOG);
-        result
+        result.and(applied)
     }
 
     /// True if the kernel can withhold connections that are older than [`DEFERRED_SECONDS`], because a shard was overloaded. The kernel
     /// does not look at a connection earlier because the option has changed.
     pub fn may_withhold_for_long(&self, now: Moment) -> bool {
         let longest = Duration::from_secs(OVERLOADED_DEFERRED_SECONDS.into());
-        self.last_overloaded.is_some_and(|last| now.since(last) < longest)
+        self.last_restless.is_some_and(|last| now.since(last) < longest)
     }
 
     /// Adjusts the part of new connections that the kernel admits to each shard with waiting connections ([`ConnectController`]), and gives clients
@@ -316,12 +325,13 @@ impl ListenerShards {
             return Ok(());
         }
         self.last_throttled = Some(now);
-        (0..self.lanes.len()).for_each(|lane| self.reserve_shard_for_heaviest(lane));
+        (0..self.lanes.len()).for_each(|lane| self.reserve_shard_for_heaviest(lane, now));
         let mut changed = None;
         for (lane, wait) in self.lanes.iter().zip(&mut self.waits) {
             let accepted = std::mem::take(&mut wait.accepted_since_throttled);
             let Some(program) = lane.program.as_ref().filter(|_| wait.must_bound()) else {
-                (wait.controller, wait.heaviest) = Default::default();
+                wait.controller.reset_while_nothing_waits(period);
+                wait.heaviest = HeaviestClient::default();
                 continue;
             };
             let part = wait.controller.update(period, accepted, tcp_info::backlog_length(&lane.socket)?);
@@ -335,17 +345,20 @@ impl ListenerShards {
     }
 
     /// Gives the client that overloads this shard a reserve shard. The throttle of the client moves with it.
-    fn reserve_shard_for_heaviest(&mut self, lane: usize) {
+    fn reserve_shard_for_heaviest(&mut self, lane: usize, now: Moment) {
         let (shard, wait) = (&self.lanes[lane], &self.waits[lane]);
         let Some(program) =
             shard.program.as_ref().filter(|_| wait.is_overloaded() && shard.kind == ShardKind::Usual)
         else {
             return;
         };
-        let Some(client) = wait.heaviest.clear() else { return };
+        let Some(client) = wait.heaviest.clear_leader() else { return };
         let Some((own, before)) = self.reserve.take(shard.listener_index, client) else { return };
         before.iter().for_each(|before| program.end_reserve(*before));
         program.reserve(client, self.lanes[own].number);
+        if self.logged_moves.take(now).is_ok() {
+            tracing::info!(address = %client, "a client overloads its shard of the listener and gets one of its own");
+        }
         // The kernel must not go on to drop the connections of the others in this shard.
         program.set_admitted_part(shard.number, 1.0);
         self.waits[own].controller = self.waits[lane].controller.move_to_reserve();
@@ -374,7 +387,7 @@ impl ListenerShards {
         let _ = self.resume(usize::MAX);
     }
 
-    /// True if the shard has the connections of one client that overloaded its usual shard.
+    /// True if the shard is a reserve shard, whether or not a client has it.
     pub fn is_reserve(&self, lane: usize) -> bool {
         self.lanes[lane].kind == ShardKind::Reserve
     }
@@ -593,6 +606,7 @@ mod tests {
             );
             (0..4).for_each(|_| look(&mut lanes, seconds));
         }
+        assert!(lanes.may_withhold_for_long(at(40)), "connections of the usual shard");
         program.set_admitted_part(own, 1.0);
         program.apply(at(1)).unwrap();
         let _clients = [connect(loud), connect(other)];

@@ -306,8 +306,8 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Records that connections of this shard wait for a slot of a guest, if some do. The silent guests of the shard then have less time.
-    /// In a reserve shard, all connections have the same client, so its silent connections keep nobody else waiting. While the process ends, a client that has sent nothing yet
-    /// gets more time on purpose.
+    /// In a reserve shard, all connections have the same client, so its silent connections keep no other client waiting. While the process
+    /// ends, a client that has sent nothing yet gets more time on purpose.
     fn record_wait_for_slot(&self, lanes: &ListenerShards, lane: usize) {
         if self.stop.has_begun() || lanes.is_reserve(lane) || !lanes.has_waiting(lane) {
             return;
