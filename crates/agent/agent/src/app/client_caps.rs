@@ -160,8 +160,8 @@ fn per_caller(limits: &config::LimitsConfig, connections: u32) -> u32 {
     limits.connections_per_pod.unwrap_or(connections).min(connections)
 }
 
-/// Returns the number of listening sockets for pods per address. The number is a power of two.
-/// The sockets of all addresses together take at most an eighth of the file descriptors and number at most [`MOST_LANES_OF_ALL`].
+/// Returns the number of usual shards per address (`listen`). The number is a power of two.
+/// The usual shards of all addresses together take at most an eighth of the file descriptors and number at most [`MOST_LANES_OF_ALL`].
 fn lanes(descriptors: u64, addresses: u64) -> u64 {
     let of_one = |of_all: u64| of_all / addresses.max(1);
     let most = of_one(descriptors / 8).min(of_one(MOST_LANES_OF_ALL)).clamp(1, MOST_LANES);
@@ -219,7 +219,7 @@ mod tests {
 
     /// Each of the node's addresses has sockets of its own, in the kernel's memory.
     #[test]
-    fn more_addresses_take_neither_more_sockets_than_two_have_nor_memory_of_clients() {
+    fn more_addresses_take_few_more_sockets_than_two_have_and_no_memory_of_clients() {
         let room = |listen: &str, memory| {
             let text =
                 format!("google: {{ mode: conceal }}\nidentity: {{ strategy: anyone }}\nlisten: {listen}\n");

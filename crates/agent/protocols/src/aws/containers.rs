@@ -166,7 +166,7 @@ pub fn write_credentials(
     credentials.write_container_document(out, frame);
 }
 
-/// Writes a refusal. `request` is the request's id in the agent's log.
+/// Writes a refusal.
 ///
 /// Every request must get a response soon, because five of the measured clients wait without a timeout.
 pub fn write_refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal) {

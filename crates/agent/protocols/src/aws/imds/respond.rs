@@ -89,7 +89,7 @@ pub fn write_text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &Metada
     frame.end_with_body(out, &[known.body.as_bytes()]);
 }
 
-/// Writes a refusal. `request` is the request's id in the agent's log.
+/// Writes a refusal.
 pub fn write_refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal) {
     let allow: &[u8] =
         if *refusal == TOKEN_METHOD_NOT_ALLOWED { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
