@@ -110,9 +110,13 @@ impl<X: TokenExchange> BrokerState<X> {
         own < self.settings.guaranteed_principals_per_pod || fair_share::may_take(own as u64, free as u64)
     }
 
-    /// True if a pod uses this principal.
-    pub(crate) fn is_in_use(&self, principal: &X::Principal) -> bool {
-        self.slots().get(principal).is_some_and(|slot| slot.strong_count() > 0)
+    /// True if a pod uses this principal, so that another pod can use it, too, without more memory.
+    /// Otherwise siblings could take each other's new principals in turn, and give them up again, until each pod has all its 64 alone.
+    /// Therefore there is a limit for this, too.
+    pub(crate) fn is_free_to_share(&self, principal: &X::Principal) -> bool {
+        let slots = self.slots();
+        let most = self.settings.shared_principals + self.settings.principals_shared_beyond;
+        slots.len() < most && slots.get(principal).is_some_and(|slot| slot.strong_count() > 0)
     }
 
     /// Removes a principal from the map if no pod client uses the principal's cache entry.

@@ -158,8 +158,12 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         held.sort_by_key(|view| std::cmp::Reverse(view.last_used));
         for principal in held.into_iter().map(|view| view.principal) {
             // In a full room, a further fetch would only evict a credential that was used later.
-            if !self.shared.has_room_for_pod(self.entries.load().len()) {
-                break;
+            let is_shared = || {
+                X::Principal::of(&self.pod().service_account, &self.entitlement, principal.request())
+                    .is_ok_and(|principal| self.shared.is_free_to_share(&principal))
+            };
+            if !self.shared.has_room_for_pod(self.entries.load().len()) && !is_shared() {
+                continue;
             }
             let result = self.lease(principal.request()).await;
             let slot = self.find(principal.request()).filter(|_| matches!(result, Err(LeaseError::TimedOut)));
@@ -243,12 +247,13 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     ) -> Result<Vec<Arc<CacheEntry<X>>>, LeaseError> {
         let settings = &self.shared.settings;
         let over = (slots.len() + 1).saturating_sub(settings.principals_per_pod.max(1));
-        let is_full = !self.shared.has_room_for_pod(slots.len()) && !self.shared.is_in_use(wanted);
+        let is_full = !self.shared.has_room_for_pod(slots.len()) && !self.shared.is_free_to_share(wanted);
         let mut idle: Vec<_> = slots.iter().filter(|slot| !slot.is_fetching()).cloned().collect();
         idle.sort_by_key(|slot| slot.last_used());
         let spare = (slots.len() + 1).saturating_sub(settings.guaranteed_principals_per_pod.max(1));
         let freed = idle.iter().position(|slot| slot.has_one_pod()).map_or(spare, |place| place + 1);
-        let count = if is_full { over.max(freed.min(spare)) } else { over };
+        let paid = freed.min(spare).min(idle.len().max(1));
+        let count = if is_full { over.max(paid) } else { over };
         if idle.len() < count {
             self.shared.counters.record_refused_by_own_limit();
             return Err(LeaseError::TooManyNewCredentials { retry_after: settings.first_retry_delay });

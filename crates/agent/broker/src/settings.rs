@@ -15,9 +15,12 @@ pub struct BrokerSettings {
     /// The number of cached credentials that all pods share. A pod with at least [`BrokerSettings::guaranteed_principals_per_pod`] may
     /// have at most as many as are free of these. Then it gets another one in the place of its own least recently used ones. Each pod by
     /// itself is bounded, but one tenant can have dozens of pods on a node. A credential with the longest audience (2 KiB, which is in
-    /// the token, too) takes about 8 KiB, so these take 4 MiB, and the guaranteed ones of 110 hostile pods 7 MiB. A principal whose
-    /// lease was dropped without use counts, too.
+    /// the token, too) takes about 8 KiB, so these take 4 MiB, and 6 MiB with [`BrokerSettings::principals_shared_beyond`]. The
+    /// guaranteed ones of 110 hostile pods take 7 MiB. A principal whose lease was dropped without use counts, too.
     pub shared_principals: usize,
+    /// The number of further cached credentials beyond which a pod in a full room also pays for a credential that another pod has
+    /// already.
+    pub principals_shared_beyond: usize,
     /// The number of credentials that each pod can cache, however many the others have.
     pub guaranteed_principals_per_pod: usize,
     /// The sustained rate at which one pod can request credentials that are not cached, per second. Requests for cached
@@ -62,6 +65,7 @@ impl BrokerSettings {
             lifetime_floor: floor,
             principals_per_pod: 64,
             shared_principals: 512,
+            principals_shared_beyond: 256,
             guaranteed_principals_per_pod: 8,
             misses_per_second_per_pod: 10,
             miss_burst_per_pod: 30,

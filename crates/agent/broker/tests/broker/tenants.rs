@@ -406,8 +406,21 @@ fn the_credentials_of_many_hostile_pods_leave_room_for_those_of_others() {
                 }
                 world.pass(SECOND).await;
             }
+            // One pod can invent credentials that a sibling takes over and then has alone.
+            let (inventor, siblings) = hostile.split_first().unwrap();
+            for sibling in siblings.iter().filter(|_| one_account) {
+                for _ in 0..64 {
+                    invented += 1;
+                    for pod in [inventor, sibling] {
+                        world.ask(pod, audience(&world::address(invented)));
+                    }
+                    world.pass(SECOND / 8).await;
+                }
+            }
             let settings = BROKER_SETTINGS;
-            let most = settings.shared_principals + hostile.len() * settings.guaranteed_principals_per_pod;
+            let most = settings.shared_principals
+                + settings.principals_shared_beyond
+                + hostile.len() * settings.guaranteed_principals_per_pod;
             let held = world.broker.principals().len();
             assert!((settings.shared_principals / 2..=most).contains(&held), "{held}");
             let alice = world.pod("alice", "alice");
