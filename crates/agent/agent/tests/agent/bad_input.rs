@@ -198,7 +198,7 @@ fn head_has_the_length_of_the_body_and_not_the_body() {
         let head = client.receive_answer_to_head();
         let full = client.ask(&format_get(path));
         let length: usize = head.header("content-length").parse().unwrap();
-        // `expires_in` may lose a digit's worth between the two,; the length of neither does.
+        // `expires_in` may lose a digit's worth between the two; its length does not change.
         assert_eq!((head.status, length), (full.status, full.body.len()), "{path}");
     }
 }

@@ -71,6 +71,8 @@ struct ProgramState {
     extensions: Extensions,
     /// The period and the extensions of the program that the kernel has now.
     attached: Option<(u32, Extensions)>,
+    /// True if the kernel refused the last program.
+    has_failed: bool,
     /// The CPU time of the process at which a change of the throttle alone may be applied.
     next_change_at: Duration,
 }
@@ -177,6 +179,7 @@ impl ShardProgram {
             secret: Secret::new(),
             extensions: Extensions::default(),
             attached: None,
+            has_failed: false,
             next_change_at: Duration::ZERO,
         })))
     }
@@ -210,7 +213,8 @@ impl ShardProgram {
     pub(super) fn apply_when_due(&self, now: Moment, used: Duration) -> io::Result<()> {
         let mut state = self.state();
         let (_, attached) = state.attached.as_ref().unwrap_or(const { &(0, Extensions::none()) });
-        if attached.reserved == state.extensions.reserved && used < state.next_change_at {
+        let may_wait = state.has_failed || attached.reserved == state.extensions.reserved;
+        if may_wait && used < state.next_change_at {
             return Ok(());
         }
         state.apply(now)
@@ -273,12 +277,13 @@ impl ProgramState {
             extended(&self.shard_program, &self.extensions, self.secret, period, self.dropping_index);
         let begun = clock::thread_cpu_time();
         let result = attach(socket, program);
-        self.attached = Some((period, self.extensions.clone()));
-        if result.is_err() {
-            // The program before may drop connections of shards that are no longer overloaded.
-            attach(socket, self.shard_program.clone())?;
+        if result.is_ok() {
+            self.attached = Some((period, self.extensions.clone()));
+        } else if attach(socket, self.shard_program.clone()).is_ok() {
+            // The program before could drop connections of shards that are no longer overloaded.
             self.attached = None;
         }
+        self.has_failed = result.is_err();
         let cost = clock::thread_cpu_time().saturating_sub(begun).min(MAX_COST);
         self.next_change_at = clock::process_cpu_time() + USED_PER_CHANGE * cost;
         result

@@ -244,7 +244,8 @@ impl ListenerShards {
     pub fn record_left_waiting(&mut self, lane: usize) {
         if !self.needs_resume() {
             // The counts of accepted connections restart at zero when the first connection must wait.
-            self.waits.iter_mut().for_each(|wait| wait.accepted = 0);
+            // So do the controllers: a throttle that was switched off for some time may work now.
+            self.waits.iter_mut().for_each(|wait| (wait.accepted, wait.controller) = Default::default());
             self.is_first_left = true;
             self.last_throttled = None;
         }
@@ -295,7 +296,9 @@ impl ListenerShards {
         // A failure must not leave a throttle in the kernel when nothing is throttled any more.
         let mut programs: Vec<_> = self.lanes.iter().filter_map(|lane| lane.program.as_ref()).collect();
         programs.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        let applied = programs.into_iter().try_for_each(|program| program.apply_members(now));
+        // A failure of one address must not keep the others from it.
+        let applied =
+            programs.into_iter().map(|program| program.apply_members(now)).fold(Ok(()), io::Result::and);
         self.is_calming = applied.is_err()
             || self.reserve.is_in_use()
             || self.waits.iter().any(|wait| !wait.is_calm() || wait.backlog != BACKLOG);
@@ -326,7 +329,7 @@ impl ListenerShards {
         }
         self.last_throttled = Some(now);
         (0..self.lanes.len()).for_each(|lane| self.reserve_shard_for_heaviest(lane, now));
-        let mut changed = None;
+        let (mut changed, mut result) = (None, Ok(()));
         for (lane, wait) in self.lanes.iter().zip(&mut self.waits) {
             let accepted = std::mem::take(&mut wait.accepted_since_throttled);
             let Some(program) = lane.program.as_ref().filter(|_| wait.must_bound()) else {
@@ -334,14 +337,23 @@ impl ListenerShards {
                 wait.heaviest = HeaviestClient::default();
                 continue;
             };
-            let part = wait.controller.update(period, accepted, tcp_info::backlog_length(&lane.socket)?);
+            let waiting = match tcp_info::backlog_length(&lane.socket) {
+                Ok(waiting) => waiting,
+                Err(error) => {
+                    result = Err(error);
+                    continue;
+                }
+            };
+            let part = wait.controller.update(period, accepted, waiting);
             program.set_admitted_part(lane.number, part);
             // The shards of an address follow each other.
             if let Some(before) = changed.replace(program).filter(|before| !Arc::ptr_eq(before, program)) {
-                before.apply_when_due(now, clock::process_cpu_time())?;
+                result = result.and(before.apply_when_due(now, clock::process_cpu_time()));
             }
         }
-        changed.map_or(Ok(()), |program| program.apply_when_due(now, clock::process_cpu_time()))
+        let applied =
+            changed.map_or(Ok(()), |program| program.apply_when_due(now, clock::process_cpu_time()));
+        result.and(applied)
     }
 
     /// Gives the client that overloads this shard a reserve shard. The throttle of the client moves with it.
