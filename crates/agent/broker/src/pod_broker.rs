@@ -238,8 +238,8 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     /// The result contains no entry with a fetch in flight. Otherwise a pod that requests new principals faster than the cloud
     /// responds would discard every response.
     ///
-    /// If the room that all pods share is full, the pod gives up entries until one of them is freed, and keeps at least the guaranteed number. An
-    /// entry that other pods use is not freed. A principal that other pods use takes no room.
+    /// If the room that all pods share is full, the pod gives up entries until one of them is freed, and keeps at least the guaranteed
+    /// number with the new one. An entry that other pods use is not freed. A principal that other pods use takes no room.
     fn entries_to_evict(
         &self,
         slots: &[Arc<CacheEntry<X>>],

@@ -151,19 +151,19 @@ pub(crate) struct ShardAdmission {
 #[derive(Debug, Default)]
 struct ShardGuests {
     open: Cell<u32>,
-    /// The last time at which a connection of the shard had to wait because no slot was free.
+    /// The last time at which a connection of the shard had to wait because no place was free.
     last_waited_for: Cell<Option<Moment>>,
 }
 
-/// The time for which a slot counts as wanted. While a connection waits, the thread looks for a slot at least this often.
+/// The time for which a place counts as wanted. While a connection waits, the thread looks for a place at least this often.
 const WANTED_FOR: Duration = Duration::from_millis(500);
 
-/// The slot that an open guest occupies in its shard. Dropping this value frees the slot.
+/// The place that an open guest occupies in its shard. Dropping this value frees the place.
 #[derive(Debug)]
 pub(crate) struct GuestPlace(Rc<ShardGuests>);
 
 impl GuestPlace {
-    /// True if other connections of the shard wait for a slot.
+    /// True if other connections of the shard wait for a place.
     pub(crate) fn is_wanted(&self, now: Moment) -> bool {
         self.0.last_waited_for.get().is_some_and(|last| now.since(last) < WANTED_FOR)
     }
@@ -192,18 +192,18 @@ impl ShardAdmission {
     }
 
     /// True if this shard may have one more open guest. `all` counts the open guests of the process, and `most` is their limit.
-    /// The rule in [`fair_share`] reserves slots for other shards, even if this shard has many silent guests.
+    /// The rule in [`fair_share`] reserves places for other shards, even if this shard has many silent guests.
     pub(crate) fn has_guest_place(&self, all: &PermitCounter, most: u32) -> bool {
         let free = u64::from(most.saturating_sub(all.open_count()));
         fair_share::may_take(u64::from(self.guests.open.get()), free)
     }
 
-    /// Records that a connection of this shard waits because the shard has no free slot.
-    pub(crate) fn record_wait_for_slot(&self, now: Moment) {
+    /// Records that a connection of this shard waits because the shard has no free place.
+    pub(crate) fn record_wait_for_place(&self, now: Moment) {
         self.guests.last_waited_for.set(Some(now));
     }
 
-    /// Takes a slot for one guest of this shard.
+    /// Takes a place for one guest of this shard.
     pub(crate) fn take_guest_place(&self) -> GuestPlace {
         self.guests.open.set(self.guests.open.get() + 1);
         GuestPlace(self.guests.clone())
@@ -524,12 +524,12 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_wanted_for_half_a_second_after_a_connection_had_to_wait_for_one() {
+    fn a_place_is_wanted_for_half_a_second_after_a_connection_had_to_wait_for_one() {
         let (shard, other) = (ShardAdmission::default(), ShardAdmission::default());
-        let (slot, other) = (shard.take_guest_place(), other.take_guest_place());
-        assert!(!slot.is_wanted(at(0)));
-        shard.record_wait_for_slot(at(1000));
-        assert!(slot.is_wanted(at(1000)) && slot.is_wanted(at(1499)) && !slot.is_wanted(at(1500)));
+        let (place, other) = (shard.take_guest_place(), other.take_guest_place());
+        assert!(!place.is_wanted(at(0)));
+        shard.record_wait_for_place(at(1000));
+        assert!(place.is_wanted(at(1000)) && place.is_wanted(at(1499)) && !place.is_wanted(at(1500)));
         assert!(!other.is_wanted(at(1000)));
     }
 

@@ -52,12 +52,12 @@ pub(crate) enum ConnectionState {
 }
 
 /// The time limit for a guest's request head, from the first byte to the last byte. A guest is a connection that ends after one
-/// answer. While other connections wait for the slot of the guest, this is also the time limit for its first byte.
+/// answer. While other connections wait for the place of the guest, this is also the time limit for its first byte.
 const GUEST_HEAD: Duration = Duration::from_millis(500);
 
-/// Whether other connections wait for the slot of a guest.
+/// Whether other connections wait for the place of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GuestSlot {
+pub(crate) enum GuestPlaceDemand {
     Unwanted,
     Wanted,
 }
@@ -74,14 +74,14 @@ pub struct ConnectionTimeouts {
 impl ConnectionTimeouts {
     /// Returns the longest time that a connection may stay in this state, or `None` if the table sets no limit.
     /// A client that has sent no bytes may be a pod without CPU time, so it has as much time as an idle client. A guest has less
-    /// time, because a shard has few slots for guests. A guest with a partial head has the least time. A real client sends its
-    /// head in one TCP segment, but a hostile pod could occupy all guest slots of its shard with partial heads. A guest that has sent
-    /// nothing has no more time than that while other connections of its shard wait for its slot.
-    fn allowed(&self, state: ConnectionState, guest: Option<GuestSlot>) -> Option<Duration> {
+    /// time, because a shard has few places for guests. A guest with a partial head has the least time. A real client sends its
+    /// head in one TCP segment, but a hostile pod could occupy all guest places of its shard with partial heads. A guest that has sent
+    /// nothing has no more time than that while other connections of its shard wait for its place.
+    fn allowed(&self, state: ConnectionState, guest: Option<GuestPlaceDemand>) -> Option<Duration> {
         match (state, guest) {
-            (ConnectionState::AwaitingFirstByte, Some(GuestSlot::Unwanted)) => Some(self.head),
+            (ConnectionState::AwaitingFirstByte, Some(GuestPlaceDemand::Unwanted)) => Some(self.head),
             (ConnectionState::AwaitingHead, Some(_))
-            | (ConnectionState::AwaitingFirstByte, Some(GuestSlot::Wanted)) => {
+            | (ConnectionState::AwaitingFirstByte, Some(GuestPlaceDemand::Wanted)) => {
                 Some(self.head.min(GUEST_HEAD))
             }
             (ConnectionState::AwaitingHead, None) => Some(self.head),
@@ -164,8 +164,8 @@ pub(crate) trait TableEntry {
     /// Returns the state of the connection.
     fn state(&self) -> &TimedState;
 
-    /// Returns the slot of a guest, or `None` if the connection does not end after its next answer.
-    fn guest_slot(&self, now: Moment) -> Option<GuestSlot>;
+    /// Returns whether others want a guest's place, or `None` if the connection does not end after its next answer.
+    fn guest_place_demand(&self, now: Moment) -> Option<GuestPlaceDemand>;
 
     /// True if the client has sent bytes that the thread has not read.
     fn has_unread_bytes(&self) -> bool;
@@ -274,7 +274,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         let is_overdue = |one: &C| {
             let TimedState { state, since } = one.state();
             let is_late = timeouts
-                .allowed(state.get(), one.guest_slot(now))
+                .allowed(state.get(), one.guest_place_demand(now))
                 .is_some_and(|most| now.since(since.get()) > most);
             // The request of an idle connection can have arrived while the connection waited for its turn.
             is_late && !(one.state().is_idle() && one.has_unread_bytes())
@@ -348,7 +348,7 @@ mod tests {
     struct Seen {
         waits: TimedState,
         is_ended: Cell<bool>,
-        guest_slot: Cell<Option<GuestSlot>>,
+        guest_place_demand: Cell<Option<GuestPlaceDemand>>,
         has_unread_bytes: Cell<bool>,
     }
 
@@ -363,8 +363,8 @@ mod tests {
             &self.waits
         }
 
-        fn guest_slot(&self, _: Moment) -> Option<GuestSlot> {
-            self.guest_slot.get()
+        fn guest_place_demand(&self, _: Moment) -> Option<GuestPlaceDemand> {
+            self.guest_place_demand.get()
         }
 
         fn has_unread_bytes(&self) -> bool {
@@ -402,7 +402,7 @@ mod tests {
         let seen = Rc::new(Seen {
             waits: TimedState::new(since),
             is_ended: Cell::default(),
-            guest_slot: Cell::default(),
+            guest_place_demand: Cell::default(),
             has_unread_bytes: Cell::default(),
         });
         seen.waits.set_state(state, since);
@@ -449,9 +449,9 @@ mod tests {
     fn half_heads_hold_the_places_of_guests_for_half_a_second() {
         let mut table = ConnectionTable::default();
         let cap = Arc::new(PermitCounter::default());
-        let [kept, guest] = [None, Some(GuestSlot::Unwanted)].map(|slot| {
+        let [kept, guest] = [None, Some(GuestPlaceDemand::Unwanted)].map(|demand| {
             let seen = enter(&mut table, &cap, ConnectionState::AwaitingHead, at(0));
-            seen.guest_slot.set(slot);
+            seen.guest_place_demand.set(demand);
             seen
         });
         assert_eq!(table.end_overdue(&TIMEOUTS, Moment::from_nanos(500_000_000), 8), 0);
@@ -465,7 +465,7 @@ mod tests {
         let cap = Arc::new(PermitCounter::default());
         let late = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
         let guest = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
-        guest.guest_slot.set(Some(GuestSlot::Unwanted));
+        guest.guest_place_demand.set(Some(GuestPlaceDemand::Unwanted));
         assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8), 0);
         assert_eq!(table.end_overdue(&TIMEOUTS, at(3), 8), 1);
         assert!(guest.is_ended() && !late.is_ended());
@@ -478,15 +478,15 @@ mod tests {
         assert_eq!(table.end_overdue(&TIMEOUTS, at(53), 8), 1);
     }
 
-    /// In a shard whose slots all belonged to silent connections, another client waited for 11 s.
+    /// In a shard whose places all belonged to silent connections, another client waited for 11 s.
     #[test]
-    fn a_guest_that_has_sent_nothing_gives_up_its_slot_after_half_a_second_if_others_wait_for_it() {
+    fn a_guest_that_has_sent_nothing_gives_up_its_place_after_half_a_second_if_others_wait_for_it() {
         let mut table = ConnectionTable::default();
         let cap = Arc::new(PermitCounter::default());
         let guest = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
-        guest.guest_slot.set(Some(GuestSlot::Unwanted));
+        guest.guest_place_demand.set(Some(GuestPlaceDemand::Unwanted));
         assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8), 0);
-        guest.guest_slot.set(Some(GuestSlot::Wanted));
+        guest.guest_place_demand.set(Some(GuestPlaceDemand::Wanted));
         assert_eq!(table.end_overdue(&TIMEOUTS, Moment::from_nanos(500_000_000), 8), 0);
         guest.has_unread_bytes.set(true);
         assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8), 0, "its request has arrived");
@@ -501,7 +501,7 @@ mod tests {
         let cap = Arc::new(PermitCounter::default());
         for state in [ConnectionState::AwaitingFirstByte, ConnectionState::Idle] {
             let guest = enter(&mut table, &cap, state, at(0));
-            guest.guest_slot.set(Some(GuestSlot::Unwanted));
+            guest.guest_place_demand.set(Some(GuestPlaceDemand::Unwanted));
             guest.has_unread_bytes.set(true);
             assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8), 0, "{state:?}");
             guest.has_unread_bytes.set(false);
@@ -561,7 +561,7 @@ mod tests {
             &self.0
         }
 
-        fn guest_slot(&self, _: Moment) -> Option<GuestSlot> {
+        fn guest_place_demand(&self, _: Moment) -> Option<GuestPlaceDemand> {
             None
         }
 

@@ -10,9 +10,10 @@
 //! place that its previous connection left. The kernel dropped the SYN of other clients, so they try again only after a second,
 //! and find the backlog full. A full backlog also drops requests of connections whose SYN had a place.
 //!
-//! For an overloaded shard, the throttle extends the program ([`lane_of_address`]): it sends a part of the SYNs to a socket that drops them. Packets of connections that have already begun do not pass
-//! the program. A secret hash of the client's port decides, and every four seconds other ports are admitted. A client keeps its port when it tries
-//! again, so it is admitted after a few tries, whenever it tries.
+//! For an overloaded shard, the throttle extends the program ([`lane_of_address`]): it sends a part of the SYNs to a socket that drops
+//! them. Packets of connections that have already begun do not pass the program. A secret hash of the client's port decides, and every
+//! four seconds other ports are admitted. A client keeps its port when it tries again, so it is admitted after a few tries, whenever
+//! it tries.
 //!
 //! The throttle needs no privilege. A filter on the listener itself (SO_ATTACH_FILTER) would need CAP_NET_ADMIN
 //! (docs/decisions/overload.md). `crate::admission` decides how large the part is.
@@ -70,7 +71,7 @@ struct ProgramState {
     secret: Secret,
     extensions: Extensions,
     /// The period and the extensions of the program that the kernel has now.
-    attached: Option<(u32, Extensions)>,
+    attached: (u32, Extensions),
     /// True if the kernel refused the last program.
     has_failed: bool,
     /// The CPU time of the process at which a change of the throttle alone may be applied.
@@ -95,10 +96,6 @@ struct Extensions {
 }
 
 impl Extensions {
-    const fn none() -> Self {
-        Self { admitted: BTreeMap::new(), reserved: BTreeMap::new() }
-    }
-
     /// Sets the number of port hashes that a shard admits. A number that differs by less than a twentieth from the one before changes
     /// nothing, because the kernel compiles the program again at each change.
     fn admit(&mut self, shard: u32, ports: u32) {
@@ -112,8 +109,8 @@ impl Extensions {
     }
 }
 
-/// The parameters of the hashes of ports and of addresses. They differ in each process. Without them, a client could choose a port that is admitted
-/// now, and leave the drops to the other clients of its shard.
+/// The parameters of the hashes of ports and of addresses. They differ in each process. Without them, a client could choose a port that
+/// is admitted now, and leave the drops to the other clients of its shard.
 #[derive(Clone, Copy, Debug)]
 struct Secret {
     /// An odd number, so that no two ports have the same product.
@@ -178,7 +175,7 @@ impl ShardProgram {
             shard_program,
             secret: Secret::new(),
             extensions: Extensions::default(),
-            attached: None,
+            attached: (0, Extensions::default()),
             has_failed: false,
             next_change_at: Duration::ZERO,
         })))
@@ -212,7 +209,7 @@ impl ShardProgram {
     /// The kernel has no memory for the program.
     pub(super) fn apply_when_due(&self, now: Moment, used: Duration) -> io::Result<()> {
         let mut state = self.state();
-        let (_, attached) = state.attached.as_ref().unwrap_or(const { &(0, Extensions::none()) });
+        let (_, attached) = &state.attached;
         let may_wait = state.has_failed || attached.reserved == state.extensions.reserved;
         if may_wait && used < state.next_change_at {
             return Ok(());
@@ -226,7 +223,7 @@ impl ShardProgram {
     /// The kernel has no memory for the program.
     pub(super) fn apply_members(&self, now: Moment) -> io::Result<()> {
         let mut state = self.state();
-        let (_, attached) = state.attached.as_ref().unwrap_or(const { &(0, Extensions::none()) });
+        let (_, attached) = &state.attached;
         let has_ended = |shard: &u32| !state.extensions.admitted.contains_key(shard);
         if attached.reserved == state.extensions.reserved && !attached.admitted.keys().any(has_ended) {
             return Ok(());
@@ -265,11 +262,8 @@ impl ProgramState {
     /// The kernel has no memory for the program.
     fn apply(&mut self, now: Moment) -> io::Result<()> {
         let period = if self.extensions.admitted.is_empty() { 0 } else { period_of(now) };
-        let is_attached = match &self.attached {
-            Some((then, extensions)) => *then == period && *extensions == self.extensions,
-            None => self.extensions == Extensions::default(),
-        };
-        if is_attached {
+        let (then, attached) = &self.attached;
+        if *then == period && *attached == self.extensions {
             return Ok(());
         }
         let Some(socket) = &self.dropping else { return Ok(()) };
@@ -278,10 +272,10 @@ impl ProgramState {
         let begun = clock::thread_cpu_time();
         let result = attach(socket, program);
         if result.is_ok() {
-            self.attached = Some((period, self.extensions.clone()));
+            self.attached = (period, self.extensions.clone());
         } else if attach(socket, self.shard_program.clone()).is_ok() {
             // The program before could drop connections of shards that are no longer overloaded.
-            self.attached = None;
+            self.attached = (0, Extensions::default());
         }
         self.has_failed = result.is_err();
         let cost = clock::thread_cpu_time().saturating_sub(begun).min(MAX_COST);
@@ -556,11 +550,7 @@ mod tests {
         let apply = |used| {
             program.apply_when_due(Moment::from_nanos(0), used).unwrap();
             let state = program.state();
-            (
-                state.attached.as_ref().map(|(_, attached)| attached.clone())
-                    == Some(state.extensions.clone()),
-                state.next_change_at,
-            )
+            (state.attached.1 == state.extensions, state.next_change_at)
         };
         program.set_admitted_part(0, 0.5);
         let (is_attached, next) = apply(Duration::ZERO);

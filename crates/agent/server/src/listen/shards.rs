@@ -312,8 +312,9 @@ impl ListenerShards {
         self.last_restless.is_some_and(|last| now.since(last) < longest)
     }
 
-    /// Adjusts the part of new connections that the kernel admits to each shard with waiting connections ([`ConnectController`]), and gives clients
-    /// that overload a shard reserve shards ([`ReserveShards`]). The thread may call this function as often as it wants. Most calls cost nothing.
+    /// Adjusts the part of new connections that the kernel admits to each shard with waiting connections ([`ConnectController`]), and gives
+    /// clients that overload a shard reserve shards ([`ReserveShards`]). The thread may call this function as often as it wants. Most calls
+    /// cost nothing.
     ///
     /// # Errors
     /// The kernel refuses to report the length of a backlog, or has no memory for the change.

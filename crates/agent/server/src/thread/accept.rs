@@ -47,8 +47,8 @@ enum Gate {
     Open,
     /// The thread may accept the connection. The connection is probably a guest, and the guest budget has paid for it.
     Guest,
-    /// The thread must leave the connection in the backlog, because the shard has no free slot for a guest.
-    NoSlot,
+    /// The thread must leave the connection in the backlog, because the shard has no free place for a guest.
+    NoPlace,
     /// The thread must leave the connection in the backlog, because the guest budget is used up.
     NoBudget,
 }
@@ -248,10 +248,10 @@ impl<P: ServedPod> TrafficThread<P> {
         for _ in 0..most {
             let gate = self.gate(lane);
             guests += usize::from(matches!(gate, Gate::Guest));
-            if matches!(gate, Gate::NoSlot) {
-                self.record_wait_for_slot(lanes, lane);
+            if matches!(gate, Gate::NoPlace) {
+                self.record_wait_for_place(lanes, lane);
             }
-            if matches!(gate, Gate::NoSlot | Gate::NoBudget) || guests > self.guests_per_shard.get() {
+            if matches!(gate, Gate::NoPlace | Gate::NoBudget) || guests > self.guests_per_shard.get() {
                 self.refund(&gate);
                 lanes.pause_shard(lane)?;
                 return Ok(true);
@@ -297,7 +297,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
         let most = self.shared.limits.max_guests_in_process;
         if shard.is_some_and(|shard| !shard.has_guest_place(&self.shared.guest_counter, most)) {
-            Gate::NoSlot
+            Gate::NoPlace
         } else if self.guest_budget.borrow_mut().pay_for_guest() {
             Gate::Guest
         } else {
@@ -305,15 +305,15 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Records that connections of this shard wait for a slot of a guest, if some do. The silent guests of the shard then have less time.
+    /// Records that connections of this shard wait for a place of a guest, if some do. The silent guests of the shard then have less time.
     /// In a reserve shard, all connections have the same client, so its silent connections keep no other client waiting. While the process
     /// ends, a client that has sent nothing yet gets more time on purpose.
-    fn record_wait_for_slot(&self, lanes: &ListenerShards, lane: usize) {
+    fn record_wait_for_place(&self, lanes: &ListenerShards, lane: usize) {
         if self.stop.has_begun() || lanes.is_reserve(lane) || !lanes.has_waiting(lane) {
             return;
         }
         if let Some(shard) = self.shard_admission.borrow().get(lane) {
-            shard.record_wait_for_slot(self.shared.clock.now());
+            shard.record_wait_for_place(self.shared.clock.now());
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use super::socket::ClientSocket;
 use crate::admission::GuestPlace;
 use crate::connection_client::{Client, ServedPod};
-use crate::connection_table::{ConnectionKey, GuestSlot, TableEntry, TimedState};
+use crate::connection_table::{ConnectionKey, GuestPlaceDemand, TableEntry, TimedState};
 use crate::fairness::buffer_budget::BufferedBytes;
 use crate::fairness::scheduler::ClientTurns;
 use crate::fairness::tenants::Tenant;
@@ -53,7 +53,7 @@ pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) parked_turn: RefCell<Option<WaitingForTurn>>,
     pub(super) task_abort_handle: RefCell<Option<AbortHandle>>,
     pub(super) peer: SocketAddr,
-    /// The slot of a guest. Dropping the connection frees the slot.
+    /// The place of a guest. Dropping the connection frees the place.
     guest_place: Option<GuestPlace>,
 }
 
@@ -141,9 +141,11 @@ impl<P: ServedPod> TableEntry for Rc<ConnectionData<P>> {
         &self.connection_state
     }
 
-    fn guest_slot(&self, now: Moment) -> Option<GuestSlot> {
+    fn guest_place_demand(&self, now: Moment) -> Option<GuestPlaceDemand> {
         let is_wanted = || self.guest_place.as_ref().is_some_and(|place| place.is_wanted(now));
-        self.is_guest.get().then(|| if is_wanted() { GuestSlot::Wanted } else { GuestSlot::Unwanted })
+        self.is_guest
+            .get()
+            .then(|| if is_wanted() { GuestPlaceDemand::Wanted } else { GuestPlaceDemand::Unwanted })
     }
 
     fn has_unread_bytes(&self) -> bool {
