@@ -7,6 +7,7 @@
 //! - The agent sets the target of captured connections with [`TargetMap`].
 //! - The agent proves with [`AgentHeartbeat`] that it serves. Otherwise the programs refuse the connects to it.
 //! - The agent finds the owner of each accepted connection with [`ConnectionMap`].
+//! - The agent finds with [`PodLinks`] the network namespace to which the node's route to an address leads.
 //! - The agent learns from [`AttachmentSnapshot`] that the pinned maps which it opened were removed or replaced.
 //! - [`netfilter`] loads drop rules for packets that bypass `connect`.
 //! - [`nft_rules`] generates netfilter rules: drop rules for packets that bypass `connect`, and translation rules for nodes without
@@ -29,9 +30,11 @@ mod error;
 mod heartbeat;
 mod link_info;
 pub mod netfilter;
+mod netlink;
 pub mod nft_rules;
 mod node_network;
 mod pins;
+mod pod_links;
 mod prerequisites;
 mod status;
 mod target;
@@ -51,6 +54,7 @@ pub use heartbeat::AgentHeartbeat;
 pub use node_network::HostNetworkPods;
 pub use node_network::passes_host_network_pods;
 pub use pins::Pins;
+pub use pod_links::{PodLinks, PodNamespace};
 pub use prerequisites::every_map_use_needs_capability;
 pub use status::{HookStatus, LinkStatus, RedirectStatus, read_status};
 pub use target::{AgentAddress, RedirectTarget};

@@ -5,23 +5,21 @@
 //! of a change travel in one batch, which the kernel applies completely or not at all. The module changes only the table
 //! `inet seawall`.
 //!
-//! Sources: Linux `include/uapi/linux/netlink.h`, `linux/netfilter/nfnetlink.h` and `linux/netfilter/nf_tables.h`. All integers of
+//! Sources: Linux `include/uapi/linux/netfilter/nfnetlink.h` and `linux/netfilter/nf_tables.h`. All integers of
 //! nf_tables attributes are big-endian; those of the message headers have the machine's byte order.
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
-};
+use rustix::net::netlink::NETFILTER;
 use seawall_core::endpoint::{DNS_PORT, MetadataEndpoint};
 
 use crate::error::Error;
+use crate::netlink::{
+    ACK, APPEND, Answer, CREATE, DONE, DUMP, ERROR, NESTED, NetlinkSocket, REQUEST, attribute, error_of,
+    message, next_attribute,
+};
 
 /// The name of the table.
 const TABLE: &[u8] = b"seawall\0";
@@ -45,23 +43,6 @@ const AGENT_PORTS: &[u8] = b"agent_ports\0";
 const AGENT_PORTS_OUTPUT: &[u8] = b"agent_ports_output\0";
 const TRANSLATED_TO_PORTS: &[u8] = b"translated_to_agent_ports\0";
 const TRANSLATED_FROM_PORTS: &[u8] = b"translated_from_agent_ports\0";
-
-/// The time limit for an answer of the kernel, which otherwise answers within the system call that sends the request.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The size of the buffer for one datagram of the kernel. Dumps use at most 32 KiB (`NLMSG_GOODSIZE`).
-const DATAGRAM_BYTES: usize = 64 * 1024;
-
-// `linux/netlink.h`: the length of a header, message types and flags.
-const HEADER_BYTES: usize = 16;
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
-const REQUEST: u16 = 0x1;
-const ACK: u16 = 0x4;
-const DUMP: u16 = 0x300;
-const CREATE: u16 = 0x400;
-const APPEND: u16 = 0x800;
-const NESTED: u16 = 0x8000;
 
 // `linux/netfilter/nfnetlink.h`: the frame of a batch, and the subsystem nf_tables.
 const BATCH_BEGIN: u16 = 0x10;
@@ -189,11 +170,11 @@ pub fn remove_rules() -> Result<(), Error> {
 /// The kernel has no nf_tables, the process lacks CAP_NET_ADMIN, or the kernel refuses the request.
 pub fn has_drop_rules(ports: &AgentPorts) -> Result<bool, Error> {
     let socket = open_socket()?;
-    let request = message(GET_RULE, REQUEST | DUMP, INET, 0, 1, &attribute(1, TABLE));
-    send(&socket, &request, SendFlags::empty()).map_err(refused("read the rules"))?;
+    let request = netfilter_message(GET_RULE, REQUEST | DUMP, INET, 0, 1, &attribute(1, TABLE));
+    socket.send(&request).map_err(refused("read the rules"))?;
     let mut found = 0;
     loop {
-        for Answer { kind, body } in receive(&socket)? {
+        for Answer { kind, body, .. } in receive(&socket)? {
             match kind {
                 DONE => return Ok(found == rules(ports).len()),
                 // Without the table, new kernels answer ENOENT and old kernels send no rule.
@@ -406,33 +387,17 @@ fn expression(name: &str, attributes: &[u8]) -> Vec<u8> {
     attribute(1 | NESTED, &[named, attribute(2 | NESTED, attributes)].concat())
 }
 
-/// Returns an attribute: its length without padding, its kind, its value, and zeros up to a multiple of four bytes.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
-    let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-    bytes.extend_from_slice(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
-/// Splits off the first attribute: its kind without flags, its value, and the rest.
-fn next_attribute(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = usize::from(u16_at(bytes, 0)?);
-    let value = bytes.get(4..length)?;
-    let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    Some((u16_at(bytes, 2)? & 0x3fff, value, rest))
-}
-
 /// Returns a message: the header of netlink, the header of nfnetlink, and the attributes. `resource` has network byte order.
-fn message(kind: u16, flags: u16, family: u8, resource: u16, sequence: u32, attributes: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(HEADER_BYTES + 4 + attributes.len()).unwrap_or(u32::MAX);
-    let mut bytes = length.to_ne_bytes().to_vec();
-    bytes.extend([kind.to_ne_bytes(), flags.to_ne_bytes()].concat());
-    bytes.extend([sequence.to_ne_bytes(), [0; 4]].concat());
-    bytes.extend([family, 0]);
-    bytes.extend(resource.to_be_bytes());
-    bytes.extend_from_slice(attributes);
-    bytes
+fn netfilter_message(
+    kind: u16,
+    flags: u16,
+    family: u8,
+    resource: u16,
+    sequence: u32,
+    attributes: &[u8],
+) -> Vec<u8> {
+    let [high, low] = resource.to_be_bytes();
+    message(kind, flags, sequence, &[&[family, 0, high, low], attributes].concat())
 }
 
 /// Messages that the kernel applies together.
@@ -444,12 +409,13 @@ struct Batch {
 
 impl Batch {
     fn new() -> Self {
-        Self { bytes: message(BATCH_BEGIN, REQUEST, 0, NF_TABLES, 0, &[]), sequence: 0 }
+        Self { bytes: netfilter_message(BATCH_BEGIN, REQUEST, 0, NF_TABLES, 0, &[]), sequence: 0 }
     }
 
     fn push(&mut self, kind: u16, flags: u16, attributes: &[u8]) {
         self.sequence += 1;
-        self.bytes.extend(message(kind, REQUEST | ACK | flags, INET, 0, self.sequence, attributes));
+        let flags = REQUEST | ACK | flags;
+        self.bytes.extend(netfilter_message(kind, flags, INET, 0, self.sequence, attributes));
     }
 
     /// Adds the table before it removes it, because the kernel refuses to remove a missing table.
@@ -459,13 +425,13 @@ impl Batch {
     }
 
     fn send(mut self) -> Result<(), Error> {
-        self.bytes.extend(message(BATCH_END, REQUEST, 0, NF_TABLES, self.sequence + 1, &[]));
+        self.bytes.extend(netfilter_message(BATCH_END, REQUEST, 0, NF_TABLES, self.sequence + 1, &[]));
         let socket = open_socket()?;
-        send(&socket, &self.bytes, SendFlags::empty()).map_err(refused("load the drop rules"))?;
+        socket.send(&self.bytes).map_err(refused("load the drop rules"))?;
         // The kernel answers each message once it has applied or refused the whole batch.
         let mut answers = 0;
         while answers < self.sequence {
-            for Answer { kind, body } in receive(&socket)? {
+            for Answer { kind, body, .. } in receive(&socket)? {
                 if kind == ERROR {
                     error_of(&body).map_or(Ok(()), |error| Err(refused("load the drop rules")(error)))?;
                     answers += 1;
@@ -476,51 +442,12 @@ impl Batch {
     }
 }
 
-fn open_socket() -> Result<OwnedFd, Error> {
-    let failed = refused("open a netfilter socket");
-    let opened = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(NETFILTER));
-    let socket = opened.and_then(|socket| {
-        set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
-        // The kernel chooses the address. The socket sends to the kernel, whose address is 0.
-        bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        Ok(socket)
-    });
-    socket.map_err(failed)
+fn open_socket() -> Result<NetlinkSocket, Error> {
+    NetlinkSocket::open(Some(NETFILTER)).map_err(refused("open a netfilter socket"))
 }
 
-/// A message of the kernel without its header.
-struct Answer {
-    kind: u16,
-    body: Vec<u8>,
-}
-
-/// Receives one datagram and splits it into messages.
-fn receive(socket: &OwnedFd) -> Result<Vec<Answer>, Error> {
-    let mut buffer = vec![0; DATAGRAM_BYTES];
-    let (received, _) =
-        recv(socket, &mut buffer[..], RecvFlags::empty()).map_err(refused("receive the kernel's answer"))?;
-    Ok(answers(buffer.get(..received).unwrap_or_default()))
-}
-
-fn answers(mut bytes: &[u8]) -> Vec<Answer> {
-    let mut answers = Vec::new();
-    while let Some((length, kind)) = u32_at(bytes, 0).zip(u16_at(bytes, 4)) {
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let Some(body) = bytes.get(HEADER_BYTES..length) else { break };
-        answers.push(Answer { kind, body: body.to_vec() });
-        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    answers
-}
-
-/// Returns the error in the body of an [`ERROR`] message; `None` for an acknowledgement.
-fn error_of(body: &[u8]) -> Option<Errno> {
-    match u32_at(body, 0).map(u32::cast_signed) {
-        Some(0) => None,
-        Some(code) => Some(Errno::from_raw_os_error(code.wrapping_neg())),
-        // The kernel never sends a shorter body.
-        None => Some(Errno::BADMSG),
-    }
+fn receive(socket: &NetlinkSocket) -> Result<Vec<Answer>, Error> {
+    socket.receive().map_err(refused("receive the kernel's answer"))
 }
 
 /// Creates a function for `map_err`. These errors mean that the kernel lacks netfilter's sockets, nf_tables, or tables for both
@@ -533,44 +460,12 @@ fn refused(doing: &'static str) -> impl FnOnce(Errno) -> Error {
     }
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_padded_and_read_as_they_were_written() {
-        let bytes = [attribute(1, b"abcde"), attribute(2 | NESTED, &attribute(3, &[7]))].concat();
-        assert_eq!(bytes.len() % 4, 0);
-        let (kind, value, rest) = next_attribute(&bytes).unwrap();
-        assert_eq!((kind, value), (1, &b"abcde"[..]));
-        let (kind, value, rest) = next_attribute(rest).unwrap();
-        assert_eq!((kind, next_attribute(value).unwrap().1, rest), (2, &[7][..], &[][..]));
-        assert_eq!(next_attribute(rest), None);
-    }
-
-    #[test]
-    fn a_datagram_is_split_into_its_messages_and_a_cut_one_ends_there() {
-        let two = [message(ERROR, 0, 0, 0, 1, &[0; 4]), message(DONE, 0, 0, 0, 2, &[])].concat();
-        let kinds = |bytes: &[u8]| answers(bytes).iter().map(|answer| answer.kind).collect::<Vec<_>>();
-        assert_eq!(kinds(&two), [ERROR, DONE]);
-        assert_eq!(kinds(&two[..two.len() - 1]), [ERROR]);
-        assert_eq!(kinds(&[]), [0; 0]);
-        // A length shorter than a header, which would never advance.
-        assert_eq!(kinds(&[0; 64]), [0; 0]);
-    }
-
-    #[test]
-    fn an_acknowledgement_is_no_error_and_a_refusal_is() {
-        assert_eq!(error_of(&0_u32.to_ne_bytes()), None);
-        assert_eq!(error_of(&(-1_i32).to_ne_bytes()), Some(Errno::PERM));
+    fn a_kernel_without_nf_tables_is_told_from_a_missing_capability() {
         assert!(matches!(refused("x")(Errno::OPNOTSUPP), Error::NoNfTables(_)));
         assert!(matches!(refused("x")(Errno::PERM), Error::MissingCapability { .. }));
     }
