@@ -169,12 +169,12 @@ pub fn remove_rules() -> Result<(), Error> {
 /// # Errors
 /// The kernel has no nf_tables, the process lacks CAP_NET_ADMIN, or the kernel refuses the request.
 pub fn has_drop_rules(ports: &AgentPorts) -> Result<bool, Error> {
-    let socket = open_socket()?;
+    let mut socket = open_socket()?;
     let request = netfilter_message(GET_RULE, REQUEST | DUMP, INET, 0, 1, &attribute(1, TABLE));
     socket.send(&request).map_err(refused("read the rules"))?;
     let mut found = 0;
     loop {
-        for Answer { kind, body, .. } in receive(&socket)? {
+        for Answer { kind, body, .. } in receive(&mut socket)? {
             match kind {
                 DONE => return Ok(found == rules(ports).len()),
                 // Without the table, new kernels answer ENOENT and old kernels send no rule.
@@ -426,12 +426,12 @@ impl Batch {
 
     fn send(mut self) -> Result<(), Error> {
         self.bytes.extend(netfilter_message(BATCH_END, REQUEST, 0, NF_TABLES, self.sequence + 1, &[]));
-        let socket = open_socket()?;
+        let mut socket = open_socket()?;
         socket.send(&self.bytes).map_err(refused("load the drop rules"))?;
         // The kernel answers each message once it has applied or refused the whole batch.
         let mut answers = 0;
         while answers < self.sequence {
-            for Answer { kind, body, .. } in receive(&socket)? {
+            for Answer { kind, body, .. } in receive(&mut socket)? {
                 if kind == ERROR {
                     error_of(&body).map_or(Ok(()), |error| Err(refused("load the drop rules")(error)))?;
                     answers += 1;
@@ -446,7 +446,7 @@ fn open_socket() -> Result<NetlinkSocket, Error> {
     NetlinkSocket::open(Some(NETFILTER)).map_err(refused("open a netfilter socket"))
 }
 
-fn receive(socket: &NetlinkSocket) -> Result<Vec<Answer>, Error> {
+fn receive(socket: &mut NetlinkSocket) -> Result<Vec<Answer>, Error> {
     socket.receive().map_err(refused("receive the kernel's answer"))
 }
 

@@ -9,10 +9,11 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, send, socket_with,
 };
 
-/// The time limit for an answer of the kernel, which otherwise answers within the system call that sends the request.
+/// The time limit for an answer of the kernel. It has answered when the system call that sends the request returns, which can wait for the
+/// kernel's own locks without a limit.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The size of the buffer for one datagram of the kernel. Dumps use at most 32 KiB (`NLMSG_GOODSIZE`).
@@ -31,7 +32,11 @@ pub(crate) const NESTED: u16 = 0x8000;
 
 /// A socket that sends messages to one subsystem of the kernel.
 #[derive(Debug)]
-pub(crate) struct NetlinkSocket(OwnedFd);
+pub(crate) struct NetlinkSocket {
+    socket: OwnedFd,
+    /// The room for one datagram.
+    buffer: Vec<u8>,
+}
 
 impl NetlinkSocket {
     /// Opens a socket to this subsystem, for the network namespace of this thread.
@@ -43,7 +48,7 @@ impl NetlinkSocket {
         set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
         // The kernel chooses the address. The socket sends to the kernel, whose address is 0.
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        Ok(Self(socket))
+        Ok(Self { socket, buffer: vec![0; DATAGRAM_BYTES] })
     }
 
     /// Sends one or more messages.
@@ -51,17 +56,28 @@ impl NetlinkSocket {
     /// # Errors
     /// The kernel does not take them.
     pub(crate) fn send(&self, messages: &[u8]) -> Result<(), Errno> {
-        send(&self.0, messages, SendFlags::empty()).map(drop)
+        send(&self.socket, messages, SendFlags::empty()).map(drop)
     }
 
     /// Receives one datagram and splits it into messages.
     ///
     /// # Errors
-    /// The kernel has sent nothing within [`ANSWER_TIMEOUT`], or dropped an answer.
-    pub(crate) fn receive(&self) -> Result<Vec<Answer>, Errno> {
-        let mut buffer = vec![0; DATAGRAM_BYTES];
-        let (received, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
-        Ok(answers(buffer.get(..received).unwrap_or_default()))
+    /// The kernel has sent nothing within [`ANSWER_TIMEOUT`], dropped an answer, or sent a longer one than the buffer holds.
+    pub(crate) fn receive(&mut self) -> Result<Vec<Answer>, Errno> {
+        loop {
+            let (received, length, sender) = recvfrom(&self.socket, &mut self.buffer[..], RecvFlags::TRUNC)?;
+            // Processes with CAP_NET_ADMIN can send to this socket, too. The kernel's address is 0.
+            let is_kernels = sender.is_none_or(|sender| {
+                SocketAddrNetlink::try_from(sender).is_ok_and(|sender| sender.pid() == 0)
+            });
+            if !is_kernels {
+                continue;
+            }
+            if length > received {
+                return Err(Errno::MSGSIZE);
+            }
+            return Ok(answers(self.buffer.get(..received).unwrap_or_default()));
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError};
+use seawall_core::endpoint::{METADATA_PORT, MetadataEndpoint};
 
 use crate::error::Error;
 use crate::pins::{PASSED_NETNS_MAP, Pins};
@@ -78,6 +79,21 @@ pub fn passes_host_network_pods(pins: &Pins) -> Result<bool, Error> {
         map => Array::<MapData, u64>::try_from(Map::Array(map?)).map_err(Error::for_map(PASSED_NETNS_MAP))?,
     };
     Ok(map.get(&ONLY, 0).map_err(Error::for_map(PASSED_NETNS_MAP))? != 0)
+}
+
+/// Returns the node's IPv4 address from which packets to the metadata address would come, by the node's routes. Returns `None` if the node
+/// has no such route, or no address of its own for it. Sends no packet. The process must be on the node's network.
+///
+/// Kubernetes reports no IPv4 address of a node in an IPv6 cluster, although the node can have one (`identity.egressRanges`).
+#[must_use]
+pub fn find_ipv4_address() -> Option<Ipv4Addr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    let metadata = MetadataEndpoint::Metadata.addresses().iter().find(|address| address.is_ipv4())?;
+    // The port does not matter: nothing is sent.
+    socket.connect((*metadata, METADATA_PORT)).ok()?;
+    let IpAddr::V4(own) = socket.local_addr().ok()?.ip() else { return None };
+    let is_usable = !(own.is_unspecified() || own.is_loopback() || own.is_link_local());
+    is_usable.then_some(own)
 }
 
 /// Checks that this process runs on the network that has the node's address. In a pod's own network, all pods' connections would

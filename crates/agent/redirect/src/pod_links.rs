@@ -4,23 +4,24 @@
 //! node's. The kernel gives each namespace that the node's devices lead to a number (`IFLA_LINK_NETNSID`), the same for two pairs into
 //! one namespace. So two addresses with the same number belong to one pod.
 //!
-//! No pod can choose this: routes and devices of the node's network are the network plugin's. A pod with CAP_NET_ADMIN can move its own
-//! end of a pair into another namespace, for which it needs a descriptor of that namespace, so only into one of its own or of a pod that gives it one.
+//! No pod chooses the node's routes. A pod with CAP_NET_ADMIN can move its own end of a pair into another namespace of which it has a
+//! descriptor, and the kernel gives numbers of devices and of namespaces to others once they are free. So every answer is read anew.
+//! Reading a device waits for the kernel's lock of all network configuration, which can take long. Therefore no thread that serves
+//! clients may call this module.
 //!
-//! A route over a bridge or by a gateway, and a device of another kind, lead to no namespace: then this module knows nothing.
+//! A route over a bridge, by a gateway or to more than one address, and a device of another kind lead to no namespace: then this module
+//! knows nothing.
 //!
 //! Sources: Linux `include/uapi/linux/rtnetlink.h` and `linux/if_link.h`; `inet_rtm_getroute` in `net/ipv4/route.c`, which answers with the
 //! route of a packet that the node would send; `rtnl_fill_link_netnsid` in `net/core/rtnetlink.c`.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use rustix::net::Protocol;
 
 use crate::error::Error;
-use crate::netlink::{ERROR, NetlinkSocket, REQUEST, attribute, error_of, message, next_attribute, u32_at};
+use crate::netlink::{ERROR, NetlinkSocket, REQUEST, attribute, message, next_attribute, u32_at};
 
 /// The subsystem of routes and devices (`NETLINK_ROUTE`). Its number is 0, for which rustix has no [`Protocol`].
 const ROUTE: Option<Protocol> = None;
@@ -36,12 +37,18 @@ const LINK_HEADER_BYTES: usize = 16;
 const ROUTE_TYPE_AT: usize = 7;
 /// Where the header of a device has its number.
 const LINK_INDEX_AT: usize = 4;
+/// Where the header of a route has the length of its prefix in bits, and the flags of a request.
+const PREFIX_LENGTH_AT: usize = 1;
+const ROUTE_FLAGS_AT: usize = 8;
 const UNICAST: u8 = 1;
+/// The answer is the entry of the table (`RTM_F_FIB_MATCH`), with its prefix.
+const TABLE_ENTRY: u32 = 0x2000;
 const ROUTE_DESTINATION: u16 = 1;
 const ROUTE_SOURCE: u16 = 2;
 const ROUTE_DEVICE: u16 = 4;
-const ROUTE_GATEWAY: u16 = 5;
-const ROUTE_GATEWAY_OF_OTHER_FAMILY: u16 = 18;
+/// What a route to a neighbour does not have: a gateway, several next hops, a gateway of the other family, an encapsulation, and a next
+/// hop that is an object of its own.
+const NOT_OF_NEIGHBOURS: [u16; 5] = [5, 9, 18, 22, 30];
 
 // `linux/if_link.h`: attributes of a device, the same of its kind, and the filter that leaves out counters.
 const LINK_INFO: u16 = 18;
@@ -57,9 +64,6 @@ const PAIRS: [&[u8]; 2] = [b"veth\0", b"netkit\0"];
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
-/// The most devices whose namespaces are kept. A node has one or two for each pod.
-const MOST_DEVICES: usize = 4096;
-
 /// The number of a network namespace, as the node's network sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PodNamespace(u32);
@@ -73,20 +77,11 @@ impl PodNamespace {
 }
 
 /// Reads the node's routes and devices. The process must be on the node's network. Needs no capability.
-///
-/// A route is read for each request. A device is read once: the kernel gives no later device of the node's network the same number, and a
-/// pair leads to the same namespace for its whole life unless its pod moves its end. Reading a device takes the kernel's lock
-/// of all network configuration, for which a traffic thread should not wait at each connection.
 #[derive(Debug)]
-pub struct PodLinks(Mutex<Links>);
-
-#[derive(Debug)]
-struct Links {
+pub struct PodLinks {
     socket: NetlinkSocket,
     /// The number of the last message.
     sequence: u32,
-    /// The namespace of each device; `None` if it leads to none.
-    of_device: HashMap<u32, Option<PodNamespace>>,
 }
 
 impl PodLinks {
@@ -97,63 +92,36 @@ impl PodLinks {
     pub fn open() -> Result<Self, Error> {
         let socket = NetlinkSocket::open(ROUTE)
             .map_err(|error| Error::for_system_call("open", "a socket for routes")(error.into()))?;
-        Ok(Self(Mutex::new(Links { socket, sequence: 0, of_device: HashMap::new() })))
+        Ok(Self { socket, sequence: 0 })
     }
 
     /// Returns the namespace to which packets to `address` go, or `None` if they go elsewhere than into a pod's namespace. Packets come
-    /// from `local` if it is an address. Takes about 3 µs.
+    /// from `local` if it is an address of the same family. Takes some microseconds, or as long as the kernel's lock is held.
     ///
     /// # Errors
-    /// The kernel refuses to answer.
+    /// The kernel does not answer.
     pub fn namespace_of(
-        &self,
+        &mut self,
         address: IpAddr,
         local: Option<IpAddr>,
     ) -> Result<Option<PodNamespace>, Error> {
-        let found = self.links().namespace_of(address, local);
+        let found = self.read_namespace(address, local);
         found.map_err(|error| Error::for_system_call("read", "the node's routes")(error.into()))
     }
 
-    fn links(&self) -> MutexGuard<'_, Links> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Links {
-    fn namespace_of(
+    fn read_namespace(
         &mut self,
         address: IpAddr,
         local: Option<IpAddr>,
     ) -> Result<Option<PodNamespace>, Errno> {
-        let answer = self.ask(GET_ROUTE, &route_request(address, local), NEW_ROUTE);
-        let device = match answer {
-            Ok(route) => device_of_route(&route),
-            // There is no route, or none from this source.
-            Err(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL) => None,
-            Err(error) => return Err(error),
-        };
-        device.map_or(Ok(None), |device| self.namespace_of_device(device))
+        let route = self.ask(GET_ROUTE, &route_request(address, local), NEW_ROUTE)?;
+        let Some(device) = route.and_then(|route| device_of_route(&route, address)) else { return Ok(None) };
+        let link = self.ask(GET_LINK, &link_request(device), NEW_LINK)?;
+        Ok(link.and_then(|link| namespace_of_link(&link)))
     }
 
-    fn namespace_of_device(&mut self, device: u32) -> Result<Option<PodNamespace>, Errno> {
-        if let Some(known) = self.of_device.get(&device) {
-            return Ok(*known);
-        }
-        let namespace = match self.ask(GET_LINK, &link_request(device), NEW_LINK) {
-            Ok(link) => namespace_of_link(&link),
-            // The device is gone since the answer about the route.
-            Err(Errno::NODEV) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        if self.of_device.len() >= MOST_DEVICES {
-            self.of_device.clear();
-        }
-        self.of_device.insert(device, namespace);
-        Ok(namespace)
-    }
-
-    /// Sends a request and returns the body of its answer.
-    fn ask(&mut self, kind: u16, body: &[u8], expected: u16) -> Result<Vec<u8>, Errno> {
+    /// Sends a request and returns the body of its answer, or `None` if the kernel has no such object.
+    fn ask(&mut self, kind: u16, body: &[u8], expected: u16) -> Result<Option<Vec<u8>>, Errno> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket.send(&message(kind, REQUEST, self.sequence, body))?;
         loop {
@@ -161,8 +129,8 @@ impl Links {
                 match answer.kind {
                     // An answer to an earlier request, for which this socket did not wait long enough.
                     _ if answer.sequence != self.sequence => {}
-                    ERROR => return Err(error_of(&answer.body).unwrap_or(Errno::BADMSG)),
-                    kind if kind == expected => return Ok(answer.body),
+                    ERROR => return Ok(None),
+                    kind if kind == expected => return Ok(Some(answer.body)),
                     _ => {}
                 }
             }
@@ -172,15 +140,19 @@ impl Links {
 
 /// Returns a request for the route of a packet: `rtmsg`, the destination and the source.
 fn route_request(address: IpAddr, local: Option<IpAddr>) -> Vec<u8> {
-    let (family, bits) = if address.is_ipv4() { (IPV4, 32) } else { (IPV6, 128) };
+    let family = if address.is_ipv4() { IPV4 } else { IPV6 };
     let source = local.filter(|local| local.is_ipv4() == address.is_ipv4());
-    let mut request = vec![0; ROUTE_HEADER_BYTES];
-    for (at, value) in [family, bits, source.map_or(0, |_| bits)].into_iter().enumerate() {
-        request[at] = value;
-    }
+    let lengths = [bits(address), source.map_or(0, bits)];
+    let mut request = [&[family][..], &lengths, &[0; ROUTE_FLAGS_AT - 3]].concat();
+    request.extend(TABLE_ENTRY.to_ne_bytes());
     request.extend(attribute(ROUTE_DESTINATION, &octets(address)));
     request.extend(source.map_or(Vec::new(), |source| attribute(ROUTE_SOURCE, &octets(source))));
     request
+}
+
+/// Returns the length of an address in bits.
+fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
 }
 
 fn octets(address: IpAddr) -> Vec<u8> {
@@ -198,12 +170,13 @@ fn link_request(device: u32) -> Vec<u8> {
     request
 }
 
-/// Returns the device of a route to a neighbour.
-fn device_of_route(body: &[u8]) -> Option<u32> {
+/// Returns the device of a route to a neighbour, if the route is for this address alone. A route for a range would make each address in it
+/// that has no route of its own the same pod's.
+fn device_of_route(body: &[u8], address: IpAddr) -> Option<u32> {
     let (header, attributes) = body.split_at_checked(ROUTE_HEADER_BYTES)?;
-    let has_gateway =
-        [ROUTE_GATEWAY, ROUTE_GATEWAY_OF_OTHER_FAMILY].iter().any(|kind| find(attributes, *kind).is_some());
-    let is_neighbour = header.get(ROUTE_TYPE_AT) == Some(&UNICAST) && !has_gateway;
+    let is_neighbour = header.get(ROUTE_TYPE_AT) == Some(&UNICAST)
+        && header.get(PREFIX_LENGTH_AT) == Some(&bits(address))
+        && NOT_OF_NEIGHBOURS.iter().all(|kind| find(attributes, *kind).is_none());
     is_neighbour.then(|| u32_at(find(attributes, ROUTE_DEVICE)?, 0)).flatten()
 }
 
@@ -231,9 +204,9 @@ mod tests {
     use super::*;
     use crate::netlink::NESTED;
 
-    fn route(kind: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+    fn route(kind: u8, bits: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
         let mut body = vec![0; ROUTE_HEADER_BYTES];
-        body[ROUTE_TYPE_AT] = kind;
+        (body[ROUTE_TYPE_AT], body[PREFIX_LENGTH_AT]) = (kind, bits);
         body.extend(attributes.iter().flat_map(|(kind, value)| attribute(*kind, value)));
         body
     }
@@ -246,21 +219,26 @@ mod tests {
     }
 
     #[test]
-    fn only_a_route_to_a_neighbour_leads_to_a_pod() {
+    fn only_a_route_to_one_neighbour_leads_to_a_pod() {
         const LOCAL: u8 = 2;
         const BLACKHOLE: u8 = 6;
         let device: (u16, &[u8]) = (ROUTE_DEVICE, &7_u32.to_ne_bytes());
-        assert_eq!(device_of_route(&route(UNICAST, &[(ROUTE_DESTINATION, &[10, 0, 0, 1]), device])), Some(7));
-        for elsewhere in [
-            route(LOCAL, &[device]),
-            route(BLACKHOLE, &[device]),
-            route(UNICAST, &[]),
-            route(UNICAST, &[device, (ROUTE_GATEWAY, &[10, 0, 0, 2])]),
-            route(UNICAST, &[(ROUTE_GATEWAY_OF_OTHER_FAMILY, &[0; 18]), device]),
-            route(UNICAST, &[(ROUTE_DEVICE, &[7])]),
+        let (ipv4, ipv6) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]));
+        let good = route(UNICAST, 32, &[(ROUTE_DESTINATION, &[10, 0, 0, 1]), device]);
+        assert_eq!(device_of_route(&good, ipv4), Some(7));
+        assert_eq!(device_of_route(&good, ipv6), None, "a range of IPv6");
+        assert_eq!(device_of_route(&route(UNICAST, 128, &[device]), ipv6), Some(7));
+        let others = NOT_OF_NEIGHBOURS.map(|kind| route(UNICAST, 32, &[device, (kind, &[0; 18])]));
+        for elsewhere in others.into_iter().chain([
+            route(LOCAL, 32, &[device]),
+            route(BLACKHOLE, 32, &[device]),
+            route(UNICAST, 22, &[device]),
+            route(UNICAST, 0, &[device]),
+            route(UNICAST, 32, &[]),
+            route(UNICAST, 32, &[(ROUTE_DEVICE, &[7])]),
             vec![0; 3],
-        ] {
-            assert_eq!(device_of_route(&elsewhere), None, "{elsewhere:?}");
+        ]) {
+            assert_eq!(device_of_route(&elsewhere, ipv4), None, "{elsewhere:?}");
         }
     }
 
@@ -283,7 +261,7 @@ mod tests {
 
     #[test]
     fn loopback_and_what_has_no_route_lead_to_no_namespace() {
-        let links = PodLinks::open().unwrap();
+        let mut links = PodLinks::open().unwrap();
         for address in ["127.0.0.1", "::1", "255.255.255.255"] {
             assert_eq!(links.namespace_of(address.parse().unwrap(), None).unwrap(), None, "{address}");
         }

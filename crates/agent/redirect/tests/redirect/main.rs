@@ -11,6 +11,7 @@ mod closed;
 mod heartbeat;
 mod host_network;
 mod identity;
+mod pod_links;
 mod record_shares;
 mod refusals;
 mod rules;
