@@ -128,6 +128,16 @@ pub(crate) async fn until(
     what: &str,
     is: impl Fn(&PodSnapshot) -> bool,
 ) -> Arc<PodSnapshot> {
+    until_within(EVENTUALLY, pods, what, is).await
+}
+
+/// Waits like [`until`], for at most this time.
+pub(crate) async fn until_within(
+    limit: Duration,
+    pods: &NodePods,
+    what: &str,
+    is: impl Fn(&PodSnapshot) -> bool,
+) -> Arc<PodSnapshot> {
     let wait = async {
         let mut snapshot = pods.snapshot();
         while !is(&snapshot) {
@@ -135,7 +145,7 @@ pub(crate) async fn until(
         }
         snapshot
     };
-    match timeout(EVENTUALLY, wait).await {
+    match timeout(limit, wait).await {
         Ok(snapshot) => snapshot,
         Err(_) => panic!("never: {what}; last: {:#?}", pods.snapshot()),
     }
