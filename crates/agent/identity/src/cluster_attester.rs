@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::attestation::{
-    AddressLookupError, Attestation, KernelAttestation, PodAddressClaims, PodNetwork, SourceIpAttestation,
+    AddressLookupError, Attestation, EgressAddresses, KernelAttestation, PodAddressClaims, PodNetwork,
+    SourceIpAttestation,
 };
 use seawall_core::attestation::{AttestFuture, AttestedAddresses};
 use seawall_core::{PodUid, ServiceAccount};
@@ -26,20 +27,17 @@ pub(crate) enum ClusterAttester {
 impl ClusterAttester {
     /// Creates a `source-ip` attester: it identifies pods by the addresses that the API server reports.
     pub(crate) fn by_source_ip(pods: seawall_cluster::NodePods) -> Self {
-        Self::SourceIp(Arc::new(SourceIpAttestation::new(AttesterPodView {
-            pods,
-            trusted_proxies: Arc::default(),
-        })))
+        Self::SourceIp(Arc::new(SourceIpAttestation::new(AttesterPodView::new(pods, Arc::default()))))
     }
 
     /// Creates a `kernel` attester: it identifies pods by their reported addresses and by the kernel's records of connections.
-    /// `trusted_proxies` are the ServiceAccounts of proxies that connect for the pods in whose network namespaces they are.
+    /// `egress` finds the pods of source addresses that the API server does not report.
     pub(crate) fn by_kernel_records(
-        pods: seawall_cluster::NodePods,
+        pods: AttesterPodView,
         records: KernelRecords,
-        trusted_proxies: Arc<[ServiceAccount]>,
+        egress: Option<EgressAddresses>,
     ) -> Self {
-        Self::Kernel(Arc::new(KernelAttestation::new(AttesterPodView { pods, trusted_proxies }, records)))
+        Self::Kernel(Arc::new(KernelAttestation::new(pods, records, egress)))
     }
 
     /// Returns the addresses by which the strategy identifies this pod, or `None` if the strategy cannot identify the pod.
@@ -60,10 +58,17 @@ impl ClusterAttester {
 }
 
 /// Looks up pods that the API server reports, for attestation. Each lookup reads the latest snapshot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct AttesterPodView {
     pods: seawall_cluster::NodePods,
     trusted_proxies: Arc<[ServiceAccount]>,
+}
+
+impl AttesterPodView {
+    /// Creates the view. `trusted_proxies` are the ServiceAccounts of proxies that connect for other pods.
+    pub(crate) fn new(pods: seawall_cluster::NodePods, trusted_proxies: Arc<[ServiceAccount]>) -> Self {
+        Self { pods, trusted_proxies }
+    }
 }
 
 impl crate::attestation::PodsByAddress for AttesterPodView {
@@ -99,6 +104,17 @@ impl crate::attestation::PodsByAddress for AttesterPodView {
 impl PodAddressClaims for AttesterPodView {
     fn claimant_at(&self, address: IpAddr) -> Option<PodUid> {
         self.pods.snapshot().claimant(address).map(|record| record.pod.uid.clone())
+    }
+
+    fn version(&self) -> u64 {
+        self.pods.snapshot().version()
+    }
+
+    fn claimed_addresses(&self) -> Vec<IpAddr> {
+        let snapshot = self.pods.snapshot();
+        let own = snapshot.pods().filter(|record| !record.uses_host_network);
+        let addresses = own.flat_map(|record| record.addresses.iter().copied());
+        addresses.filter(|address| snapshot.claimant(*address).is_some()).collect()
     }
 
     fn trusted_proxies(&self) -> Vec<PodUid> {

@@ -1,9 +1,10 @@
 //! Reads the `identity` section: the strategy that identifies pods, and the settings of that strategy.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use seawall_clouds::CloudsConfig;
 use seawall_cluster::{ClientConfigSource, NodeName};
 use seawall_config::values::{
@@ -88,6 +89,9 @@ pub struct KernelIdentityConfig {
     /// The ServiceAccounts of proxies that connect for other pods, in these pods' network namespaces.
     #[serde(serialize_with = "serialize_as_texts")]
     pub trusted_proxies: Vec<ServiceAccount>,
+    /// The ranges of source addresses that pods have beside those that the API server reports.
+    #[serde(serialize_with = "serialize_as_texts")]
+    pub egress_ranges: Vec<IpNet>,
     /// The paths of the redirect's eBPF programs and of the pods' cgroups.
     pub redirect: RedirectConfig,
     /// The UID of the agent's own pod.
@@ -136,25 +140,29 @@ impl StrategyName {
 }
 
 impl IdentityConfig {
-    /// Reads the section. `downward` provides the values that differ between nodes, such as the node's name. `listen` contains
-    /// each listener with the dialects (clouds' metadata APIs) that it serves.
+    /// Reads the section, which is `table`. `downward` provides the values that differ between nodes, such as the node's name. `listen` contains
+    /// each listener with the dialects (clouds' metadata APIs) that it serves. `egress_ranges` comes from [`read_egress_ranges`].
     pub fn read(
         root: &DocumentTable<'_>,
+        table: &DocumentTable<'_>,
         clouds: &CloudsConfig,
         base: &Path,
         listen: &[(SocketAddr, &[DialectName])],
         downward: &DownwardApi,
+        egress_ranges: Vec<IpNet>,
     ) -> Self {
-        let table = root.node_of_key("identity").as_table();
         let strategy = table.node_of_key("strategy");
         let wanted = strategy.text("static, source-ip, kernel or anyone", StrategyName::read);
         let file = table.node_of_key("file").text("the path of the identity file", |t| resolve_path(t, base));
         // Read the keys of all strategies, even of strategies that are not selected, so that `check` reports every mistake.
-        let cluster = ClusterIdentityConfig::read(&table, base, downward, wanted);
+        let cluster = ClusterIdentityConfig::read(table, base, downward, wanted);
         let redirect = RedirectConfig::read(&table.node_of_key("redirect").as_table());
         let proxies = table.node_of_key("trustedProxies").list();
         let trusted_proxies: Vec<_> =
             proxies.iter().filter_map(|item| item.text(SERVICE_ACCOUNT, parse_service_account)).collect();
+        if !egress_ranges.is_empty() && wanted.is_some_and(|wanted| wanted != StrategyName::Kernel) {
+            table.node_of_key("egressRanges").reject("no range, because the strategy is not kernel");
+        }
         match (wanted, cluster) {
             (Some(StrategyName::Anyone), _) => {
                 // The agent must identify a pod before it gives credentials, and `anyone` identifies no pod.
@@ -168,6 +176,7 @@ impl IdentityConfig {
             (Some(StrategyName::SourceIp), Some(cluster)) => Self::SourceIp(Box::new(cluster)),
             (Some(StrategyName::Kernel), Some(cluster)) => Self::Kernel(Box::new(KernelIdentityConfig {
                 trusted_proxies,
+                egress_ranges,
                 ..KernelIdentityConfig::read(root, &strategy, cluster, redirect, listen, downward)
             })),
             // Either the strategy is `static`, or the section has a mistake such as a missing node name. In the second case no
@@ -179,6 +188,22 @@ impl IdentityConfig {
 
 /// The expected format of an entry in `trustedProxies`.
 const SERVICE_ACCOUNT: &str = "a ServiceAccount as namespace/name";
+
+/// The expected format of an entry in `egressRanges`.
+const EGRESS_RANGE: &str = "a range of addresses such as 169.254.172.0/22, without bits after its prefix";
+
+/// Returns the range if it can contain the source address of a connection: a mapped one cannot, because the agent compares IPv4 addresses as such.
+fn egress_range(text: &str) -> Option<IpNet> {
+    let range: IpNet = text.parse().ok()?;
+    let is_mapped = matches!(range.addr(), IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
+    (range.addr() == range.network() && range.prefix_len() > 0 && !is_mapped).then_some(range)
+}
+
+/// Reads `identity.egressRanges`, on which the addresses of the listeners depend ([`DownwardApi::with_address_for`]).
+pub fn read_egress_ranges(identity: &DocumentTable<'_>) -> Vec<IpNet> {
+    let items = identity.node_of_key("egressRanges").list();
+    items.iter().filter_map(|item| item.text(EGRESS_RANGE, egress_range)).collect()
+}
 
 /// The shortest lifetime of a token that the API server accepts (kubernetes, pkg/apis/authentication/validation).
 const SHORTEST_TOKEN: Duration = Duration::from_secs(600);
@@ -241,6 +266,7 @@ impl KernelIdentityConfig {
         Self {
             cluster,
             trusted_proxies: Vec::new(),
+            egress_ranges: Vec::new(),
             redirect,
             own_pod_uid: own,
             node_addresses: downward.node_addresses,
@@ -278,6 +304,18 @@ fn taint_key(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_egress_range_is_one_from_which_a_pod_can_connect() {
+        for good in ["169.254.172.0/22", "10.0.0.7/32", "fd00::ac:0/118"] {
+            assert!(egress_range(good).is_some(), "{good}");
+        }
+        for wrong in
+            ["", "169.254.172.0", "169.254.172.1/22", "0.0.0.0/0", "::/0", "::ffff:169.254.172.0/118", "a/8"]
+        {
+            assert!(egress_range(wrong).is_none(), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn a_taints_key_is_one_that_kubernetes_takes() {

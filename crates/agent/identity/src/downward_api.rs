@@ -3,8 +3,11 @@
 //! All nodes share one configuration file, so environment variables provide the data that differs between nodes.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::OnceLock;
 
+use ipnet::IpNet;
 use seawall_core::PodUid;
+use seawall_redirect::find_ipv4_address;
 
 use super::node_addresses::{NODE_ADDRESSES_FORMAT_HINT, NodeAddresses};
 
@@ -18,6 +21,8 @@ pub struct DownwardApi {
     pub node_addresses: NodeAddresses,
     /// The expectation that the variable with the node's addresses does not meet, if it has another content than addresses.
     pub node_addresses_mistake: Option<String>,
+    /// The node's IPv4 address by the node's own routes. It does not come from Kubernetes, which reports none in an IPv6 cluster.
+    pub routed_ipv4_address: Option<Ipv4Addr>,
     /// The UID of the agent's own pod: its `metadata.uid`.
     pub own_pod_uid: Option<PodUid>,
 }
@@ -33,9 +38,25 @@ impl DownwardApi {
     /// The name of the environment variable that contains the UID of the agent's own pod.
     pub(crate) const POD_UID_VARIABLE: &str = "POD_UID";
 
-    /// Reads the environment variables of this process.
+    /// Reads the environment variables of this process, and the node's routes.
     pub fn from_env() -> Self {
-        Self::from_variables(|name| std::env::var(name).ok())
+        // The agent listens at the address that it found first. A reload must not ask for another one, which needs a restart.
+        static ROUTED: OnceLock<Option<Ipv4Addr>> = OnceLock::new();
+        Self {
+            routed_ipv4_address: *ROUTED.get_or_init(find_ipv4_address),
+            ..Self::from_variables(|name| std::env::var(name).ok())
+        }
+    }
+
+    /// Adds the node's IPv4 address if pods ask from these ranges by IPv4 and Kubernetes reports no IPv4 address of the node. A node
+    /// without one stays as it is: the redirect then refuses connections by IPv4 (`no_family`).
+    pub fn with_address_for(mut self, egress_ranges: &[IpNet]) -> Self {
+        let asks_by_ipv4 = egress_ranges.iter().any(|range| range.addr().is_ipv4());
+        if asks_by_ipv4 && !self.node_addresses.is_empty() {
+            let added = self.routed_ipv4_address.map(IpAddr::V4);
+            self.node_addresses = self.node_addresses.iter().chain(added).collect();
+        }
+        self
     }
 
     fn from_variables(variable: impl Fn(&'static str) -> Option<String>) -> Self {
@@ -50,6 +71,7 @@ impl DownwardApi {
             node_name: told(Self::NODE_NAME_VARIABLE),
             node_addresses,
             node_addresses_mistake,
+            routed_ipv4_address: None,
             own_pod_uid: told(Self::POD_UID_VARIABLE).map(|uid| PodUid(uid.into())),
         }
     }
@@ -69,6 +91,7 @@ impl DownwardApi {
             node_name: self.node_name.or_else(|| Some("node".into())),
             node_addresses: if has_addresses { self.node_addresses } else { ANY.into() },
             node_addresses_mistake: self.node_addresses_mistake,
+            routed_ipv4_address: self.routed_ipv4_address,
             own_pod_uid: self.own_pod_uid.or_else(|| Some(PodUid("pod".into()))),
         }
     }
@@ -114,6 +137,28 @@ mod tests {
             (&[], &[]),
         ] {
             assert_eq!(addresses(variables).unwrap(), expected, "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn the_nodes_ipv4_address_is_added_where_pods_ask_by_ipv4_and_kubernetes_reports_none() {
+        let ranges = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpNet>>();
+        let (egress, egress6) = (ranges(&["169.254.172.0/22"]), ranges(&["fd00::ac:0/118"]));
+        let routed = Some(Ipv4Addr::new(10, 0, 0, 7));
+        for (told, routed, ranges, expected) in [
+            ("fd00::1", routed, &egress, &["fd00::1", "10.0.0.7"][..]),
+            ("10.0.0.1,fd00::1", routed, &egress, &["10.0.0.1", "fd00::1"]),
+            ("10.0.0.1", routed, &egress, &["10.0.0.1"]),
+            ("fd00::1", None, &egress, &["fd00::1"]),
+            ("fd00::1", routed, &egress6, &["fd00::1"]),
+            ("fd00::1", routed, &vec![], &["fd00::1"]),
+            ("", routed, &egress, &[]),
+        ] {
+            let node_addresses = told.parse().unwrap();
+            let data = DownwardApi { node_addresses, routed_ipv4_address: routed, ..DownwardApi::default() };
+            let addresses = data.with_address_for(ranges).node_addresses;
+            let addresses: Vec<_> = addresses.iter().map(|address| address.to_string()).collect();
+            assert_eq!(addresses, expected, "{told} {ranges:?}");
         }
     }
 

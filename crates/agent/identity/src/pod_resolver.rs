@@ -70,6 +70,12 @@ const NO_CONNECTION_RECORD: Refusal = Refusal::new(
     "The kernel has no connection record that matches the pod at this source address; connect again shortly.",
 );
 
+const NO_ROUTE_TO_POD: Refusal = Refusal::new(
+    503,
+    "no_route_to_pod",
+    "This source address is in identity.egressRanges, and the node's route to it leads into no pod's network namespace, so the agent cannot identify the pod.",
+);
+
 const AMBIGUOUS: Refusal = Refusal::new(
     503,
     "ambiguous_address",
@@ -101,6 +107,7 @@ fn refusal(reason: RejectionReason) -> Refusal {
         RejectionReason::NoServiceAccount => STATIC_POD,
         RejectionReason::StaleView => POD_VIEW_STALE,
         RejectionReason::NoConnectionRecord => NO_CONNECTION_RECORD,
+        RejectionReason::NoRouteToPod => NO_ROUTE_TO_POD,
     }
 }
 
@@ -318,6 +325,7 @@ mod tests {
             (RejectionReason::Ambiguous, "ambiguous_address", 503),
             (RejectionReason::StaleView, "pod_view_stale", 503),
             (RejectionReason::NoConnectionRecord, "no_connection_record", 503),
+            (RejectionReason::NoRouteToPod, "no_route_to_pod", 503),
         ] {
             let caller = at(&callers(AttestationVerdict::Rejected(reason)).0);
             let PodOrUnknownClient::Refused(refusal) = &caller else { panic!("{caller:?}") };

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::attestation::{StaticPod, StaticPodsByAddress};
+use crate::attestation::{EgressAddresses, EgressFinder, StaticPod, StaticPodsByAddress};
 use anyhow::Context;
+use ipnet::IpNet;
 use seawall_clouds::entitlements::Entitlements;
 use seawall_clouds::pod::PodEntry;
 use seawall_clouds::{Clouds, CloudsConfig, CurrentClouds, EntitlementRequest, LifetimeFloorState};
@@ -17,14 +18,14 @@ use seawall_core::shutdown::{self, StopSignal, Stopper};
 use seawall_core::{Clock, LifetimeFloor, PodUid, ServiceAccount};
 use tokio::runtime::Runtime;
 
-use super::cluster_attester::ClusterAttester;
+use super::cluster_attester::{AttesterPodView, ClusterAttester};
 use super::config::{ClusterIdentityConfig, IdentityConfig};
 use super::entitlement_swap;
 use super::entitlement_swap::{EntitlementStore, SwapCommandReceiver};
 use super::pod_registry::PodRegistry;
 use super::pod_resolver::{PodResolver, SelfProbeSourceAddress};
 use super::reconcile::PodReconciler;
-use super::redirected_connections::KernelRecords;
+use super::redirected_connections::{KernelRecords, LoggedRoutes};
 
 /// An identity strategy that has read its files but has not started yet.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ pub struct IdentityStrategy(Kind);
 #[derive(Debug)]
 enum Kind {
     File(StaticPodsByAddress),
-    Cluster(seawall_cluster::ClusterConfig, ClusterStrategy),
+    Cluster(Box<seawall_cluster::ClusterConfig>, ClusterStrategy),
     Anyone,
 }
 
@@ -41,22 +42,46 @@ enum Kind {
 #[derive(Clone, Debug)]
 enum ClusterStrategy {
     SourceIp,
-    /// The `kernel` strategy, with the kernel's records of connections and the ServiceAccounts of trusted proxies. The records are
-    /// `None` until [`IdentityStrategy::with_kernel_records`] adds them.
-    Kernel(Option<KernelRecords>, Arc<[ServiceAccount]>),
+    Kernel(KernelStrategy),
+}
+
+/// The settings of the `kernel` strategy.
+#[derive(Clone, Debug)]
+struct KernelStrategy {
+    /// The kernel's records of connections; `None` until [`IdentityStrategy::with_kernel_records`] adds them.
+    records: Option<KernelRecords>,
+    /// The ServiceAccounts of trusted proxies.
+    trusted_proxies: Arc<[ServiceAccount]>,
+    /// The source addresses of pods that the API server does not report.
+    egress_ranges: Vec<IpNet>,
+}
+
+impl KernelStrategy {
+    fn over(self, pods: seawall_cluster::NodePods, clock: &Clock) -> anyhow::Result<ClusterAttester> {
+        let Self { records, trusted_proxies, egress_ranges } = self;
+        let records = records.context("the kernel's connection records are not open")?;
+        let pods = AttesterPodView::new(pods, trusted_proxies);
+        let egress = if egress_ranges.is_empty() {
+            None
+        } else {
+            let routes = LoggedRoutes::open(clock.clone())?;
+            let finder = EgressFinder::new(routes, pods.clone(), clock.clone());
+            Some(
+                EgressAddresses::start(egress_ranges, finder)
+                    .context("cannot start the thread for routes")?,
+            )
+        };
+        Ok(ClusterAttester::by_kernel_records(pods, records, egress))
+    }
 }
 
 impl ClusterStrategy {
     /// Creates this strategy's attester for the pods that the API server reports.
-    fn over(self, pods: seawall_cluster::NodePods) -> anyhow::Result<ClusterAttester> {
-        Ok(match self {
-            Self::SourceIp => ClusterAttester::by_source_ip(pods),
-            Self::Kernel(records, trusted_proxies) => ClusterAttester::by_kernel_records(
-                pods,
-                records.context("the kernel's connection records are not open")?,
-                trusted_proxies,
-            ),
-        })
+    fn over(self, pods: seawall_cluster::NodePods, clock: &Clock) -> anyhow::Result<ClusterAttester> {
+        match self {
+            Self::SourceIp => Ok(ClusterAttester::by_source_ip(pods)),
+            Self::Kernel(kernel) => kernel.over(pods, clock),
+        }
     }
 }
 
@@ -76,7 +101,11 @@ impl IdentityStrategy {
             }
             IdentityConfig::Kernel(section) => Kind::Cluster(
                 cluster(&section.cluster, clouds),
-                ClusterStrategy::Kernel(None, section.trusted_proxies.as_slice().into()),
+                ClusterStrategy::Kernel(KernelStrategy {
+                    records: None,
+                    trusted_proxies: section.trusted_proxies.as_slice().into(),
+                    egress_ranges: section.egress_ranges.clone(),
+                }),
             ),
             IdentityConfig::Anyone => Kind::Anyone,
         }))
@@ -88,7 +117,8 @@ impl IdentityStrategy {
     /// The credentials cannot be read.
     pub fn check_cluster_credentials(&self, control: &Runtime) -> anyhow::Result<()> {
         if let Kind::Cluster(cluster, _) = &self.0 {
-            control.block_on(ClusterClient::create_with_watch_thread(cluster.clone(), Clock::system()))?;
+            control
+                .block_on(ClusterClient::create_with_watch_thread((**cluster).clone(), Clock::system()))?;
         }
         Ok(())
     }
@@ -106,8 +136,9 @@ impl IdentityStrategy {
     /// Adds the kernel's records of connections to the `kernel` strategy. Leaves other strategies unchanged.
     pub fn with_kernel_records(self, records: Option<KernelRecords>) -> Self {
         match self.0 {
-            Kind::Cluster(cluster, ClusterStrategy::Kernel(_, trusted_proxies)) => {
-                Self(Kind::Cluster(cluster, ClusterStrategy::Kernel(records, trusted_proxies)))
+            Kind::Cluster(cluster, ClusterStrategy::Kernel(kernel)) => {
+                let kernel = KernelStrategy { records, ..kernel };
+                Self(Kind::Cluster(cluster, ClusterStrategy::Kernel(kernel)))
             }
             other => Self(other),
         }
@@ -144,7 +175,7 @@ impl IdentityStrategy {
             }
             Kind::Cluster(cluster, way) => {
                 let (who, hearing, follower) =
-                    RunningIdentityStrategy::of_cluster(cluster, way, clouds, probe, clock, control)?;
+                    RunningIdentityStrategy::of_cluster(*cluster, way, clouds, probe, clock, control)?;
                 Ok((who, Some(ClusterThread::start(hearing, follower, orders, stopper)?)))
             }
         }
@@ -198,15 +229,15 @@ fn entitle(clouds: &Clouds, attested: &StaticPod, before: &Entitlements) -> Enti
     clouds.decide_entitlements(&applicant, before)
 }
 
-fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> seawall_cluster::ClusterConfig {
+fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> Box<seawall_cluster::ClusterConfig> {
     let defaults = seawall_cluster::ClusterConfig::for_node(source.node_name.clone());
-    seawall_cluster::ClusterConfig {
+    Box::new(seawall_cluster::ClusterConfig {
         kube_access: source.kube_access(),
         startup_taint: source.startup_taint.clone(),
         pod_token_lifetime: source.pod_token_lifetime,
         annotation_keys: clouds.annotation_keys(),
         ..defaults
-    }
+    })
 }
 
 /// The thread that watches the API server and updates the registry of pods. The thread runs no other task, because other work
@@ -289,7 +320,7 @@ impl RunningIdentityStrategy {
             control.block_on(ClusterClient::create_with_watch_thread(config, clock.clone()))?;
         let cluster = Arc::new(cluster);
         let roster = Arc::<PodRegistry>::default();
-        let attester = way.over(cluster.pods())?;
+        let attester = way.over(cluster.pods(), clock)?;
         let callers = Arc::new(PodResolver::with_attestation(attester.attestation(), roster.clone(), probe));
         let follower = PodReconciler::new(cluster.clone(), roster, clouds.current(), attester);
         let who = Self {

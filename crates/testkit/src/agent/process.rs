@@ -114,7 +114,9 @@ impl Agent {
     fn find(&mut self, serving: &Value) {
         let fields = &serving["fields"];
         self.admin_address = fields["admin"].as_str().unwrap().parse().unwrap();
-        let listeners = fields["listeners"].as_str().unwrap().trim_matches(['[', ']']).split(", ");
+        // An IPv6 address has brackets of its own.
+        let list = fields["listeners"].as_str().unwrap();
+        let listeners = list.strip_prefix('[').unwrap().strip_suffix(']').unwrap().split(", ");
         self.listener_addresses = listeners.map(|address| address.parse().unwrap()).collect();
     }
 

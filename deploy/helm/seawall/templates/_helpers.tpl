@@ -71,6 +71,10 @@ app.kubernetes.io/component: agent
 {{- define "seawall.nodeAddresses" -}}
 - --node-address=$(NODE_IP)
 - --node-address=$(NODE_IPS)
+{{- $identity := (.Values.config | default dict).identity | default dict }}
+{{- if $identity.egressRanges }}
+- --find-ipv4
+{{- end }}
 {{- end }}
 
 {{/* The API server's address, for each container that reads it. The kubelet sets these variables to the address of the

@@ -225,7 +225,19 @@ fn left_out(config: &AgentConfig, bound: &Listeners) -> Vec<String> {
              use {family} alone get no answer. The log has the reason; restart the agent once it is gone"
         )
     };
-    each.map(|(_, listen)| warning(listen)).collect()
+    each.map(|(_, listen)| warning(listen)).chain(missing_ipv4_address(config)).collect()
+}
+
+/// Returns a warning if pods are to ask by IPv4 and no address of IPv4 was found at which to answer them.
+fn missing_ipv4_address(config: &AgentConfig) -> Option<String> {
+    let IdentityConfig::Kernel(kernel) = &config.identity else { return None };
+    let asks_by_ipv4 = kernel.egress_ranges.iter().any(|range| range.addr().is_ipv4());
+    let listens = config.listen.iter().any(|listen| listen.address.is_ipv4());
+    (asks_by_ipv4 && !listens).then(|| {
+        "identity.egressRanges: the agent does not listen at an IPv4 address, because this node has none from which it would send to \
+         169.254.169.254. Pods that ask by IPv4 are refused (no_family). Restart the agent once the node has one"
+            .to_owned()
+    })
 }
 
 /// Waits until the agent can serve. Then makes the redirect send captured connections to this agent, and removes the node's startup taint.

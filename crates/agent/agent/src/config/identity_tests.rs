@@ -90,3 +90,24 @@ fn places_of_the_redirect_and_listeners_that_no_pod_can_reach_are_named() {
     let mistakes = read(&loopback, &downward()).unwrap_err();
     assert!(mistakes.contains("listen: ") && mistakes.contains("pods can reach"), "{mistakes}");
 }
+
+/// On the nodes of an IPv6 cluster, Kubernetes reports no IPv4 address.
+#[test]
+fn with_an_egress_range_of_ipv4_an_agent_listens_at_the_nodes_ipv4_address_too() {
+    let of_ipv6_cluster = DownwardApi {
+        node_addresses: "fd00::1".parse().unwrap(),
+        routed_ipv4_address: Some([10, 0, 0, 7].into()),
+        ..downward()
+    };
+    let listeners = |text: &str| {
+        let config = read(text, &of_ipv6_cluster)?;
+        Ok::<_, String>(config.listen.iter().map(|listen| listen.address.to_string()).collect::<Vec<_>>())
+    };
+    let ranges = "egressRanges: [169.254.172.0/22]";
+    assert_eq!(listeners(&format!("{NODE}, {ranges}")).unwrap(), ["[fd00::1]:0", "10.0.0.7:0"]);
+    assert_eq!(listeners(NODE).unwrap(), ["[fd00::1]:0"]);
+    let elsewhere = listeners(&format!("listen: [\"node:0\"]\nidentity: {{ strategy: source-ip, {ranges}"));
+    assert!(elsewhere.unwrap_err().contains("identity.egressRanges"));
+    let wrong = listeners(&format!("{NODE}, egressRanges: [169.254.172.1/22]"));
+    assert!(wrong.unwrap_err().contains("identity.egressRanges[0]"));
+}

@@ -35,6 +35,7 @@ pub(crate) use file::{ConfigFileError, read_text};
 pub(crate) use limits::LimitsConfig;
 pub(crate) use schema::config_schema;
 pub(crate) use seawall_identity::config::IdentityConfig;
+use seawall_identity::config::read_egress_ranges;
 pub(crate) use seawall_identity::downward_api::DownwardApi;
 
 /// The documented defaults, as `config-default` prints them.
@@ -138,6 +139,9 @@ impl AgentConfig {
 
     fn read(root: &DocumentTable<'_>, base: &Path, downward: &DownwardApi) -> Self {
         let is_old = refuse_old_keys(root);
+        let identity = root.node_of_key("identity").as_table();
+        let egress_ranges = read_egress_ranges(&identity);
+        let downward = &downward.clone().with_address_for(&egress_ranges);
         let addresses = addresses(&root.node_of_key("listen"), downward);
         let own: Vec<SocketAddr> = addresses.iter().flat_map(ListenEntry::own_addresses).collect();
         let clouds = CloudsConfig::read(root, base, &own);
@@ -153,7 +157,7 @@ impl AgentConfig {
             admin_socket: root
                 .node_of_key("adminSocket")
                 .text("the path of a socket file", |text| values::resolve_path(text, base)),
-            identity: IdentityConfig::read(root, &clouds, base, &spoken, downward),
+            identity: IdentityConfig::read(root, &identity, &clouds, base, &spoken, downward, egress_ranges),
             listen,
             clouds,
             limits: LimitsConfig::read(&root.node_of_key("limits").as_table()),

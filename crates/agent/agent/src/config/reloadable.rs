@@ -19,6 +19,7 @@ use super::AgentConfig;
 const OF_THE_PROCESS: &[&str] = &[
     "admin",
     "adminSocket",
+    "identity.egressRanges",
     "identity.file",
     "identity.kubeconfig",
     "identity.nodeName",

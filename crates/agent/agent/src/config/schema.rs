@@ -15,7 +15,7 @@ use super::AgentConfig;
 const SAMPLES: [&str; 3] = [
     "
 listen: ['127.0.0.1:8988', { address: '127.0.0.1:8986', dialects: [google] }]
-identity: { trustedProxies: [mesh/proxy] }
+identity: { trustedProxies: [mesh/proxy], egressRanges: [169.254.172.0/22] }
 realServer: [ops/tool]
 google:
   projectId: p

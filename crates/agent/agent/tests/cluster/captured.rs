@@ -389,3 +389,98 @@ fn a_proxy_that_is_not_in_the_list_speaks_for_nobody() {
     let refused = node.process_in_network_of(&proxy, &cart).ask(&format!("fetch {METADATA} 80 {TOKEN}"));
     assert!(refused.starts_with("503 ") && refused.contains("no_connection_record"), "{refused}");
 }
+
+const EGRESS: &str = "169.254.172.0/22";
+
+/// On EKS's IPv6 clusters, every AWS SDK asks by IPv4 unless told otherwise, from an address that the network plugin chose.
+#[test]
+#[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]
+fn a_pod_of_an_ipv6_cluster_is_given_its_own_at_the_address_that_kubernetes_does_not_know() {
+    let mut node = Node::start(&["cart", "search", "evil"]);
+    node.become_ipv6();
+    node.have_egress_range(EGRESS);
+    let agent = node.agent(FIRST);
+    let port = agent.first_listener_address().port();
+    let ready = admin(&agent, "/readyz").body;
+    assert!(ready.contains(&format!("[{GATEWAY6}]:{port} and {ADDRESS}:{port}\n")), "{ready}");
+    let mut pods = ["cart", "search", "evil"].map(|name| node.ipv6_pod(name, name));
+    for pod in &mut pods {
+        for address in ["169.254.169.254", "fd00:ec2::254"] {
+            let ask = format!("fetch {address} 80 {EMAIL}");
+            wait_until_true("the API server's word", || pod.process.ask(&ask).starts_with("200 "));
+            node.check(pod, address);
+        }
+    }
+    let [cart, search, evil] = &mut pods;
+    // A pod writes records with another's ends, before the other's connection.
+    let address = cart.sandbox.as_ref().unwrap().address.to_string();
+    let attacked = evil.process.ask(&format!("attack {address} 40000 {ADDRESS} {port}"));
+    assert_eq!(attacked, format!("connected to {ADDRESS} {port}"));
+    assert_eq!(cart.process.ask(&format!("hold {METADATA} 80 {address} 40000")), format!("{address} 40000"));
+    node.check_answer(&cart.process.ask(&format!("fetch_held {TOKEN}")), "cart");
+    assert_eq!(evil.process.ask("release"), "released");
+    // A process of one pod in the network of another has a record under its own pod, and the route names the other one.
+    let mut inside = node.process_in_network_of(evil, search);
+    let refused = inside.ask(&format!("fetch {METADATA} 80 {TOKEN}"));
+    assert!(refused.starts_with("503 ") && refused.contains("no_connection_record"), "{refused}");
+    for pod in &mut pods {
+        node.check(pod, "169.254.169.254");
+    }
+    assert_eq!(metric(&agent, "seawall_redirect_connects_total{outcome=\"no_family\"}"), 0.0);
+}
+
+/// The plugin gives the address, and the kernel the numbers of devices and of the namespace, to the next pod.
+#[test]
+#[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]
+fn the_next_pod_at_an_address_that_kubernetes_does_not_know_is_never_the_last_one() {
+    let mut node = Node::start(&["cart", "next"]);
+    node.become_ipv6();
+    node.have_egress_range(EGRESS);
+    let agent = node.agent(FIRST);
+    let mut cart = node.ipv6_pod("cart", "cart");
+    wait_until_true("the API server's word", || cart.fetch(EMAIL).starts_with("200 "));
+    node.check(&mut cart, "169.254.169.254");
+    let sandbox = node.end(cart).unwrap();
+    // The API server has told of neither the end of the one nor the other.
+    let (again, own) = node.ground.network.renew_egress_sandbox(&sandbox);
+    assert_eq!(again.address, sandbox.address);
+    let mut next = node.bound("next", "next", Some(again), &json!({}));
+    for _ in 0..3 {
+        let refused = next.fetch(TOKEN);
+        assert!(refused.starts_with("503 ") && refused.contains("no_connection_record"), "{refused}");
+    }
+    node.ground.api.set_pod_status("cart", "Succeeded", &own.to_string());
+    node.ground.api.set_pod_status("next", "Running", &own.to_string());
+    wait_until_true("the API server's word", || next.fetch(EMAIL).starts_with("200 "));
+    node.check(&mut next, "169.254.169.254");
+    drop(agent);
+}
+
+/// Without the range, the agent has no IPv4 address on such a node, and the kernel refuses the connect.
+#[test]
+#[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]
+fn without_an_egress_range_a_pod_of_an_ipv6_cluster_is_refused_by_ipv4() {
+    let mut node = Node::start(&["cart"]);
+    node.become_ipv6();
+    let agent = node.agent(FIRST);
+    let mut cart = node.ipv6_pod("cart", "cart");
+    let ask = format!("fetch fd00:ec2::254 80 {EMAIL}");
+    wait_until_true("the API server's word", || cart.process.ask(&ask).starts_with("200 "));
+    assert_eq!(cart.process.ask(&format!("ask connect {METADATA} 80")), "EPERM");
+    assert_eq!(metric(&agent, "seawall_redirect_connects_total{outcome=\"no_family\"}"), 1.0);
+}
+
+/// The routes of a node with a bridge lead to the bridge, which is no pod.
+#[test]
+#[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]
+fn behind_a_bridge_a_pod_in_an_egress_range_is_refused_with_the_reason() {
+    let mut node = Node::start(&["cart"]);
+    node.have_egress_range("10.244.1.0/24");
+    let _agent = node.agent(FIRST);
+    let mut cart = node.pod("cart", "cart");
+    wait_until_true("the reason", || {
+        let refused = cart.fetch(TOKEN);
+        assert!(refused.starts_with("503 "), "{refused}");
+        refused.contains("no_route_to_pod")
+    });
+}

@@ -23,13 +23,16 @@
 //! it serves. If the pod at the address has no record, and a trusted proxy has one with the same two ends, the agent identifies
 //! the pod as `source-ip` does, with that strategy's limits.
 //!
+//! A source address in `identity.egressRanges` is unknown to the API server. There, the node's routes name the pod ([`EgressAddresses`]),
+//! and the kernel's record must name the same pod.
+//!
 //! If a connection has no record, the agent assigns the connection to no pod. A record can be missing for three reasons: a full
 //! table evicted the record, the redirect did not capture the connection, or the client did not use a socket of the kernel. A
 //! record under another pod's cgroup proves nothing, even if it is the only record with these two ends. A flood of records can
 //! have evicted the true record.
 //!
 //! This module does not know how the agent reads the kernel's records ([`ConnectionRecords`]) or where the pods come from
-//! ([`PodsByAddress`]).
+//! ([`PodAddressClaims`]).
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
@@ -38,66 +41,23 @@ use seawall_core::PodUid;
 use seawall_core::attestation::{AttestFuture, AttestedAddresses, ConnectionEnds};
 
 use super::{
-    AddressLookupError, Attestation, AttestationVerdict, PodNetwork, PodsByAddress, RejectionReason,
+    AddressLookupError, Attestation, AttestationVerdict, ConnectionRecords, EgressAddresses,
+    PodAddressClaims, PodNetwork, RecordOwner, RejectionReason, SocketPair,
 };
-
-/// The two ends of a connection, as the accepting side sees them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SocketPair {
-    /// The address and port of the client.
-    pub(crate) peer: SocketAddr,
-    /// The address and port of this agent.
-    pub(crate) local: SocketAddr,
-}
-
-/// The owner under which the kernel stores the record of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RecordOwner<'a> {
-    /// A pod with its own network namespace.
-    Pod(&'a PodUid),
-    /// The node's own network.
-    Node,
-}
-
-/// The kernel's records of newly opened connections.
-pub(crate) trait ConnectionRecords: Debug + Send + Sync {
-    /// Returns the pod that opened this connection, if the kernel has a record of the connection under this owner.
-    fn find(&self, owner: RecordOwner<'_>, pair: SocketPair) -> Option<PodUid>;
-
-    /// Deletes the record of this connection, so that no later connection with the same two ends can use it.
-    fn forget(&self, owner: RecordOwner<'_>, pair: SocketPair);
-
-    /// Counts a connection that comes from a pod's address but has no matching record. The strategy calls this function once
-    /// per connection.
-    fn count_missed(&self) {}
-}
-
-/// Looks up the node's pods, including pods on the node's network.
-pub(crate) trait PodAddressClaims: PodsByAddress {
-    /// Returns the only pod that claims this address. If this pod is shutting down, another pod can already have the address.
-    /// The kernel's record then shows which of the two pods opened a connection.
-    fn claimant_at(&self, address: IpAddr) -> Option<PodUid>;
-
-    /// True if the pod with this UID is alive and uses the node's network.
-    fn is_host_network(&self, uid: &PodUid) -> bool;
-
-    /// Returns the live pods of the trusted proxies (`identity.trustedProxies`).
-    fn trusted_proxies(&self) -> Vec<PodUid> {
-        Vec::new()
-    }
-}
 
 /// Identifies the pod of a connection by the source address and the kernel's record.
 #[derive(Debug)]
 pub(crate) struct KernelAttestation<P, N> {
     pods: P,
     records: N,
+    /// The source addresses that the API server does not report; `None` if there are none.
+    egress: Option<EgressAddresses>,
 }
 
 impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
     /// Creates the attestation from the pods that the API server reports and the kernel's records.
-    pub(crate) fn new(pods: P, records: N) -> Self {
-        Self { pods, records }
+    pub(crate) fn new(pods: P, records: N, egress: Option<EgressAddresses>) -> Self {
+        Self { pods, records, egress }
     }
 
     fn named(&self, ends: &ConnectionEnds<'_>) -> Result<PodUid, RejectionReason> {
@@ -110,9 +70,24 @@ impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
                 false => Err(RejectionReason::UnknownPod),
             };
         }
-        let uid = self.claimant(pair)?;
-        let owner = self.records.find(RecordOwner::Pod(&uid), pair);
-        owner.filter(|owner| *owner == uid).ok_or(RejectionReason::NoConnectionRecord)
+        let uid = match self.egress_of(pair.peer.ip()) {
+            // Only to divide capacity and to explain refusals. `attest` reads the routes.
+            Some(egress) => egress.last_owner(pair.peer.ip())?.uid,
+            None => self.claimant(pair)?,
+        };
+        self.with_record(&uid, pair)
+    }
+
+    /// Returns the pod if the connection has a record under it.
+    fn with_record(&self, uid: &PodUid, pair: SocketPair) -> Result<PodUid, RejectionReason> {
+        let owner = self.records.find(RecordOwner::Pod(uid), pair);
+        owner.filter(|owner| owner == uid).ok_or(RejectionReason::NoConnectionRecord)
+    }
+
+    /// Returns the lookup and the ends of this connection if it comes from an address that the API server does not report.
+    fn egress_connection(&self, ends: &ConnectionEnds<'_>) -> Option<(&EgressAddresses, SocketPair)> {
+        let pair = canonical_socket_pair(ends).filter(|pair| !is_from_node(*pair))?;
+        Some((self.egress_of(pair.peer.ip())?, pair))
     }
 
     /// Names the pod of a connection that a trusted proxy opened in the pod's network namespace. Returns `None` if no trusted proxy
@@ -124,6 +99,10 @@ impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
     /// reported is not in the list, so its records count for nobody.
     fn named_through_proxy(&self, ends: &ConnectionEnds<'_>) -> Option<Result<PodUid, RejectionReason>> {
         let pair = canonical_socket_pair(ends).filter(|pair| !is_from_node(*pair))?;
+        // Such an address needs the route as a second witness, whoever opened the connection.
+        if self.egress_of(pair.peer.ip()).is_some() {
+            return None;
+        }
         let opened = |proxy: &PodUid| {
             self.records.find(RecordOwner::Pod(proxy), pair).is_some_and(|owner| owner == *proxy)
         };
@@ -139,6 +118,11 @@ impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
             // next attempt.
             None => Err(self.pods.uid_at(ip).err().unwrap_or(AddressLookupError::Absent).into()),
         }
+    }
+
+    /// Returns the lookup for this source address if the API server does not report it.
+    fn egress_of(&self, address: IpAddr) -> Option<&EgressAddresses> {
+        self.egress.as_ref().filter(|egress| egress.contain(address))
     }
 }
 
@@ -165,10 +149,15 @@ pub(crate) fn is_from_node(pair: SocketPair) -> bool {
 impl<P: PodAddressClaims, N: ConnectionRecords> Attestation for KernelAttestation<P, N> {
     /// Returns the pod if the API server and the kernel's record name the same pod.
     ///
+    /// A connection from an address that the API server does not report is pending until [`Self::attest`] has read the routes.
+    ///
     /// The agent rejects a connection from the node's own address if the connection has no record, because the client is not in
     /// a pod, or if the record is a static pod's. Every other connection without a pod is pending, because the client can be a new pod that the API server has not
     /// reported yet.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
+        if self.egress_connection(ends).is_some() {
+            return AttestationVerdict::Pending;
+        }
         match self.named(ends) {
             Ok(uid) => AttestationVerdict::Pod(uid),
             Err(reason @ RejectionReason::HostNetwork) => AttestationVerdict::Rejected(reason),
@@ -205,6 +194,10 @@ impl<P: PodAddressClaims, N: ConnectionRecords> Attestation for KernelAttestatio
 
     fn attest<'a>(&'a self, ends: ConnectionEnds<'a>) -> AttestFuture<'a, Result<PodUid, RejectionReason>> {
         Box::pin(async move {
+            if let Some((egress, pair)) = self.egress_connection(&ends) {
+                let owner = egress.owner(pair).await?;
+                return self.with_record(&owner.uid, pair);
+            }
             let named = self.named(&ends);
             if named != Err(RejectionReason::NoConnectionRecord) || self.named_through_proxy(&ends).is_none()
             {
@@ -217,7 +210,14 @@ impl<P: PodAddressClaims, N: ConnectionRecords> Attestation for KernelAttestatio
     }
 
     fn wait_for_change(&self) -> AttestFuture<'_, ()> {
-        self.pods.wait_for_newer()
+        let newer = self.pods.wait_for_newer();
+        let Some(egress) = &self.egress else { return newer };
+        Box::pin(async move {
+            tokio::select! {
+                () = newer => {}
+                () = egress.wait_before_retry() => {}
+            }
+        })
     }
 
     fn discard_evidence(&self, uid: &PodUid, ends: &ConnectionEnds<'_>) {
@@ -231,15 +231,18 @@ impl<P: PodAddressClaims, N: ConnectionRecords> Attestation for KernelAttestatio
         }
     }
 
-    /// True if the basis contains the connection's source address. For a connection from the node's network, the basis must be
-    /// empty, because no address identifies the connection's pod.
+    /// True if the basis contains the connection's source address, or, for an address that the API server does not report, the pod's
+    /// address that led to the same namespace. For a connection from the node's network, the basis must be empty, because no address
+    /// identifies the connection's pod.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
-        let is_the_nodes = canonical_socket_pair(ends).is_some_and(is_from_node);
-        if is_the_nodes {
-            basis.addresses().is_empty()
-        } else {
-            basis.addresses().contains(&ends.peer.ip().to_canonical())
+        let Some(pair) = canonical_socket_pair(ends) else { return false };
+        if is_from_node(pair) {
+            return basis.addresses().is_empty();
         }
+        let peer = pair.peer.ip();
+        let address =
+            self.egress_of(peer).map(|egress| egress.last_owner(peer).map(|owner| owner.own_address));
+        address.unwrap_or(Ok(peer)).is_ok_and(|address| basis.addresses().contains(&address))
     }
 
     fn addresses<'b>(&self, basis: &'b AttestedAddresses) -> &'b [IpAddr] {
@@ -261,57 +264,13 @@ impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
     use std::sync::Mutex;
 
+    use seawall_core::Clock;
+
+    use super::super::EgressFinder;
+    use super::super::view_fixture::{Routes, View, uid};
     use super::*;
-
-    /// A view of the cluster: the pod that claims each address, and the pods on the node's network.
-    #[derive(Debug, Default)]
-    struct View {
-        claims: HashMap<IpAddr, &'static str>,
-        on_node: Vec<&'static str>,
-        proxies: Vec<&'static str>,
-        /// The addresses whose pod shuts down, so that another pod can already have them.
-        reassignable: Vec<IpAddr>,
-        /// True if the view is proven current. Kernel attestation depends on this only for connections of trusted proxies.
-        is_current: bool,
-    }
-
-    impl PodsByAddress for View {
-        fn uid_at(&self, address: IpAddr) -> Result<PodUid, AddressLookupError> {
-            if self.reassignable.contains(&address) {
-                return Err(AddressLookupError::Ambiguous);
-            }
-            self.claimant_at(address).ok_or(AddressLookupError::Absent)
-        }
-
-        fn is_current(&self) -> bool {
-            self.is_current
-        }
-
-        fn wait_until_current(&self) -> AttestFuture<'_, ()> {
-            if self.is_current { Box::pin(async {}) } else { Box::pin(std::future::pending()) }
-        }
-
-        fn wait_for_newer(&self) -> AttestFuture<'_, ()> {
-            Box::pin(std::future::pending())
-        }
-    }
-
-    impl PodAddressClaims for View {
-        fn claimant_at(&self, address: IpAddr) -> Option<PodUid> {
-            self.claims.get(&address).map(|uid| self::uid(uid))
-        }
-
-        fn is_host_network(&self, uid: &PodUid) -> bool {
-            self.on_node.iter().any(|known| *known == &*uid.0)
-        }
-
-        fn trusted_proxies(&self) -> Vec<PodUid> {
-            self.proxies.iter().map(|name| uid(name)).collect()
-        }
-    }
 
     /// The records: the owner ("" is the node), the two ends and the pod.
     #[derive(Debug, Default)]
@@ -345,10 +304,6 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn uid(text: &str) -> PodUid {
-        PodUid(text.into())
-    }
-
     fn from(peer: &str) -> ConnectionEnds<'static> {
         ConnectionEnds { peer: at(peer), read_local_address: &|| Some(at(NODE)) }
     }
@@ -361,7 +316,7 @@ mod tests {
         let record = |(under, peer, pod): &(&'static str, &str, &'static str)| {
             (*under, SocketPair { peer: at(peer), local: at(NODE) }, *pod)
         };
-        KernelAttestation::new(view, Table(Mutex::new(records.iter().map(record).collect())))
+        KernelAttestation::new(view, Table(Mutex::new(records.iter().map(record).collect())), None)
     }
 
     #[test]
@@ -558,5 +513,77 @@ mod tests {
         assert_eq!((kernel.addresses(&own), kernel.addresses(&shared)), (&addresses[..], &[][..]));
         assert!(kernel.covers(&own, &from(CART)) && !kernel.covers(&own, &from("10.4.0.1:5")));
         assert!(!kernel.covers(&shared, &from(CART)) && kernel.covers(&shared, &from("10.4.0.1:5")));
+    }
+
+    /// The plugin's address of the pod "cart", which the API server does not report.
+    const CART_EGRESS: &str = "169.254.172.7:40000";
+
+    /// Returns the attestation of [`kernel`] on a node where the routes to "cart" lead to one namespace and those to "old" to another.
+    fn with_egress(records: &[(&'static str, &str, &'static str)]) -> KernelAttestation<View, Table> {
+        let routes = Routes::default();
+        for (address, number) in
+            [("10.4.0.7", 1), ("169.254.172.7", 1), ("10.4.0.9", 2), ("169.254.172.9", 2)]
+        {
+            routes.lead(address, Some(number));
+        }
+        let kernel = kernel(records);
+        let finder = EgressFinder::new(routes, kernel.pods.clone(), Clock::manual().0);
+        let egress = EgressAddresses::start(vec!["169.254.172.0/22".parse().unwrap()], finder).unwrap();
+        KernelAttestation { egress: Some(egress), ..kernel }
+    }
+
+    #[tokio::test]
+    async fn at_an_address_that_the_api_server_does_not_report_route_and_record_must_name_one_pod() {
+        let own = [("cart", CART_EGRESS, "cart")];
+        let forged = [("old", CART_EGRESS, "old")];
+        let both = [("old", CART_EGRESS, "old"), ("cart", CART_EGRESS, "cart")];
+        for (case, records, peer, expected) in [
+            ("both say so", &own[..], CART_EGRESS, Ok("cart")),
+            ("a record of another pod beside it", &both, CART_EGRESS, Ok("cart")),
+            ("its record was pushed out", &forged, CART_EGRESS, Err(RejectionReason::NoConnectionRecord)),
+            ("no record", &[], CART_EGRESS, Err(RejectionReason::NoConnectionRecord)),
+            ("no route", &own, "169.254.172.8:40000", Err(RejectionReason::NoRouteToPod)),
+            ("an address outside the ranges", &own, "169.254.176.7:40000", Err(RejectionReason::UnknownPod)),
+            ("a reported address", &[("cart", CART, "cart")], CART, Ok("cart")),
+        ] {
+            let kernel = with_egress(records);
+            let is_reported = peer == CART;
+            let ends = from(peer);
+            assert_eq!(
+                kernel.verdict(&ends) == AttestationVerdict::Pending,
+                !is_reported,
+                "{case}: no routes are read on a thread that serves clients"
+            );
+            assert_eq!(kernel.guess(&ends).is_ok(), is_reported, "{case}: nothing is known yet");
+            assert_eq!(kernel.attest(ends).await, expected.map(uid), "{case}");
+            assert_eq!(kernel.guess(&from(peer)), expected.map(uid), "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_entry_covers_the_address_that_leads_where_its_own_does() {
+        let kernel = with_egress(&[("cart", CART_EGRESS, "cart")]);
+        let basis = |address: &str| AttestedAddresses::from_addresses([address.parse().unwrap()]);
+        let covers = |basis: &AttestedAddresses| kernel.covers(basis, &from(CART_EGRESS));
+        assert!(!covers(&basis("10.4.0.7")), "the routes have not been read");
+        kernel.attest(from(CART_EGRESS)).await.unwrap();
+        assert!(covers(&basis("10.4.0.7")));
+        assert!(!covers(&basis("10.4.0.9")) && !covers(&basis("169.254.172.7")));
+        assert!(!covers(&AttestedAddresses::from_addresses([])), "a pod on the node's network");
+        assert!(!kernel.covers(&basis("10.4.0.7"), &from("169.254.176.7:1")));
+    }
+
+    /// The record of a proxy rests on the address alone, which the API server must report.
+    #[tokio::test]
+    async fn a_trusted_proxys_record_names_no_pod_at_an_address_that_the_api_server_does_not_report() {
+        let mut kernel = with_egress(&[("ztunnel", CART_EGRESS, "ztunnel")]);
+        kernel.pods.proxies = vec!["ztunnel"];
+        kernel.pods.is_current = true;
+        // Even if it did report it.
+        kernel.pods.claims.insert(at(CART_EGRESS).ip(), "cart");
+        let ends = || from(CART_EGRESS);
+        assert_eq!(kernel.verdict(&ends()), AttestationVerdict::Pending);
+        assert_eq!(kernel.attest(ends()).await, Err(RejectionReason::NoConnectionRecord));
+        assert_eq!(kernel.guess(&ends()), Err(RejectionReason::NoConnectionRecord));
     }
 }

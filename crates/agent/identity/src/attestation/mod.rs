@@ -6,10 +6,14 @@
 //! because a wrong credential is worse than no credential. This module does not decide which credentials a pod is allowed to
 //! get, and contains no texts of refusals. The agent attests each connection once.
 
+mod egress;
+mod evidence;
 mod kernel;
 mod source_ip;
 mod static_file;
 mod token_file;
+#[cfg(test)]
+mod view_fixture;
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -17,7 +21,9 @@ use std::net::IpAddr;
 use seawall_core::PodUid;
 use seawall_core::attestation::{AttestFuture, AttestedAddresses, ConnectionEnds};
 
-pub(crate) use kernel::{ConnectionRecords, KernelAttestation, PodAddressClaims, RecordOwner, SocketPair};
+pub(crate) use egress::{EgressAddresses, EgressFinder, NodeRoutes};
+pub(crate) use evidence::{ConnectionRecords, PodAddressClaims, RecordOwner, SocketPair};
+pub(crate) use kernel::KernelAttestation;
 pub(crate) use source_ip::{AddressLookupError, PodsByAddress, SourceIpAttestation};
 pub(crate) use static_file::{StaticPod, StaticPodsByAddress};
 pub(crate) use token_file::TokenFile;
@@ -50,6 +56,8 @@ pub(crate) enum RejectionReason {
     NoServiceAccount,
     /// A pod is known at this address, but the agent has no proof that its view of pods is current.
     StaleView,
+    /// The address is one that the API server does not report, and the node's route to it leads into no pod's network namespace.
+    NoRouteToPod,
     /// The kernel has no record of the connection that matches the pod at this address.
     NoConnectionRecord,
 }

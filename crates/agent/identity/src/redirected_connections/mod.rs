@@ -11,6 +11,7 @@
 //! the kernel's records, and the module `attestation` identifies pods with these records.
 
 mod connection_owner;
+mod logged_routes;
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
@@ -34,6 +35,7 @@ use super::cluster_attester::pods_of_service_accounts;
 use super::config::KernelIdentityConfig;
 use super::redirect_target::agent_address;
 pub use connection_owner::KernelRecords;
+pub(crate) use logged_routes::LoggedRoutes;
 
 /// The pause between two checks of the target. The target is the agent to which the redirect sends captured connections. If the
 /// target crashes while another agent is ready, pods have an outage of about this length.

@@ -10,6 +10,7 @@ use anyhow::Context;
 use seawall_redirect::netfilter::{self, AgentPorts};
 use tokio::runtime::Builder;
 
+use super::node_address_flag::AgentPortFlags;
 use crate::app::drop_rule_status::{DropRuleState, write};
 use crate::app::signals::AgentSignals;
 
@@ -20,19 +21,27 @@ const INTERVAL: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// The process cannot listen for signals, or cannot write the status file at the start.
-pub(super) fn run(status_file: Option<&Path>, ports: &AgentPorts) -> anyhow::Result<String> {
+pub(super) fn run(status_file: Option<&Path>, ports: &AgentPortFlags) -> anyhow::Result<String> {
     let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
     runtime.block_on(keep(status_file, ports))
 }
 
 #[expect(clippy::print_stderr, reason = "the command has no other output while it runs")]
-async fn keep(status_file: Option<&Path>, ports: &AgentPorts) -> anyhow::Result<String> {
+async fn keep(status_file: Option<&Path>, flags: &AgentPortFlags) -> anyhow::Result<String> {
     let mut signals = AgentSignals::new().context("cannot listen for signals")?;
     let mut last = None;
+    let mut wanted = flags.now();
     // What this kernel can load; all ports until the first attempt.
-    let mut ports = ports.clone();
+    let mut ports = wanted.clone();
     loop {
-        let (state, was_lost) = load_if_lost(&mut ports);
+        // The node can have got another IPv4 address.
+        let now = flags.now();
+        let is_other = now != wanted;
+        if is_other {
+            eprintln!("the agents' addresses are now {:?}", now.addresses);
+            (wanted, ports) = (now.clone(), now);
+        }
+        let (state, was_lost) = load_if_lost(&mut ports, is_other);
         if was_lost {
             eprintln!("the drop rules were missing; loaded them");
         } else if last.as_ref() != Some(&state) {
@@ -53,11 +62,11 @@ async fn keep(status_file: Option<&Path>, ports: &AgentPorts) -> anyhow::Result<
     }
 }
 
-/// Returns the state of the rules, and true if they were missing and are loaded now.
+/// Returns the state of the rules, and true if they were missing and are loaded now. Loads them also if they are for other ports.
 /// Reduces the ports to those whose rules this kernel can load.
-fn load_if_lost(ports: &mut AgentPorts) -> (DropRuleState, bool) {
+fn load_if_lost(ports: &mut AgentPorts, is_other: bool) -> (DropRuleState, bool) {
     let loaded = netfilter::has_drop_rules(ports).and_then(|is_loaded| {
-        if is_loaded {
+        if is_loaded && !is_other {
             return Ok(false);
         }
         *ports = netfilter::load_drop_rules(ports)?;

@@ -9,17 +9,15 @@ mod node_address_flag;
 mod node_paths;
 mod print_rules;
 
-use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use lexopt::{Error, Parser};
 use seawall_redirect::attach::AttachOutcome;
-use seawall_redirect::netfilter::AgentPorts;
 use seawall_redirect::{self as redirect, HostNetworkPods, attach, detach, netfilter, read_status};
 
 use self::host_network_flag::{HOST_NETWORK_PODS, leaves_host_network_pods};
-use self::node_address_flag::{NODE_ADDRESS, node_addresses};
+use self::node_address_flag::{AGENT_PORTS, AgentPortFlags, FIND_IPV4, NODE_ADDRESS, node_addresses};
 use self::node_paths::{NodePaths, PATH_FLAGS};
 use self::print_rules::{RuleSet, write_or_return_text};
 use super::flag_parser::{Flags, next_word};
@@ -61,6 +59,8 @@ Usage:
 Addresses:
   --node-address ADDRESSES  the node's addresses, such as 10.0.0.1,fd00::1. Of each list, the first address of each IP family counts. An empty list
                           has no addresses. The flag can be given several times.
+  --find-ipv4             if ADDRESSES has no IPv4 address, add the one from which this node would send to 169.254.169.254, if it has one. Agents
+                          whose configuration has identity.egressRanges for IPv4 listen there, too. Run it on the node's network.
 
 Rules:
   --no-drop-rules         load no rules
@@ -90,12 +90,12 @@ pub(crate) enum RedirectCommand {
         places: NodePaths,
         host_network_pods: HostNetworkPods,
         /// The agents' ports, for the rules; `None` to load no rules.
-        rules: Option<AgentPorts>,
+        rules: Option<AgentPortFlags>,
         conflict_check_root: Option<PathBuf>,
     },
     KeepDropRules {
         status_file: Option<PathBuf>,
-        ports: AgentPorts,
+        ports: AgentPortFlags,
     },
     Status(NodePaths),
     Detach(NodePaths),
@@ -127,10 +127,11 @@ impl RedirectCommand {
                 "conflict-check-root=",
                 HOST_NETWORK_PODS,
                 NODE_ADDRESS,
+                FIND_IPV4,
                 AGENT_PORTS,
             ],
             ["status" | "detach"] => &PATH_FLAGS,
-            ["keep-drop-rules"] => &["status-file=", NODE_ADDRESS, AGENT_PORTS],
+            ["keep-drop-rules"] => &["status-file=", NODE_ADDRESS, FIND_IPV4, AGENT_PORTS],
             ["print", "drop-rules" | "cleanup-rules"] => &["output="],
             ["print", "dnat-rules"] => &[
                 bpffs,
@@ -151,7 +152,7 @@ impl RedirectCommand {
         let places = || NodePaths::from_flags(&flags);
         Ok(match *words {
             ["attach"] => Self::Attach {
-                rules: if flags.has("no-drop-rules") { None } else { Some(agent_ports(&flags)?) },
+                rules: if flags.has("no-drop-rules") { None } else { Some(AgentPortFlags::read(&flags)?) },
                 conflict_check_root: flags.path("conflict-check-root"),
                 host_network_pods: host_network_pods(&flags)?,
                 places: places(),
@@ -159,7 +160,8 @@ impl RedirectCommand {
             ["status"] => Self::Status(places()),
             ["detach"] => Self::Detach(places()),
             ["keep-drop-rules"] => {
-                Self::KeepDropRules { status_file: flags.path("status-file"), ports: agent_ports(&flags)? }
+                let ports = AgentPortFlags::read(&flags)?;
+                Self::KeepDropRules { status_file: flags.path("status-file"), ports }
             }
             ["print", what] => {
                 Self::Print { rules: RuleSet::parse(what, &flags)?, output: flags.path("output") }
@@ -167,30 +169,6 @@ impl RedirectCommand {
             _ => Self::Help,
         })
     }
-}
-
-/// The flag with the agents' fixed ports.
-const AGENT_PORTS: &str = "agent-ports=";
-
-/// Returns the node's addresses and the agents' ports. Without ports, the rules have no exceptions.
-///
-/// # Errors
-/// A port is invalid, or there are ports without an address.
-fn agent_ports(flags: &Flags) -> Result<AgentPorts, Error> {
-    let name = AGENT_PORTS.trim_end_matches('=');
-    let wanted = "ports such as 8988,8986";
-    let Some(text) = flags.value::<String>(name, wanted)? else { return Ok(AgentPorts::default()) };
-    let port = |port: &str| port.parse::<NonZeroU16>().map(NonZeroU16::get).ok();
-    let ports: Option<Vec<u16>> = text.split(',').map(port).collect();
-    let ports = ports.ok_or_else(|| flags.invalid_value_error(name, wanted))?;
-    let addresses = node_addresses(flags)?;
-    if addresses.is_empty() {
-        return Err(Error::Custom(
-            format!("--{name} needs --node-address: expected the node's address at which agents listen")
-                .into(),
-        ));
-    }
-    Ok(AgentPorts { addresses, ports })
 }
 
 fn host_network_pods(flags: &Flags) -> Result<HostNetworkPods, Error> {
@@ -230,7 +208,7 @@ pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
 fn attached(
     places: &NodePaths,
     host_network_pods: HostNetworkPods,
-    rules: Option<&AgentPorts>,
+    rules: Option<&AgentPortFlags>,
     conflict_check_root: Option<&Path>,
 ) -> anyhow::Result<String> {
     let (pins, mut site) = (places.pins()?, places.find_pods_parent_cgroup()?);
@@ -239,7 +217,7 @@ fn attached(
     }
     let outcome = attach(&pins, &site, host_network_pods)?;
     // Load the drop rules last. In the opposite order, the rules would drop pods' packets until the programs are attached.
-    let rules = match rules.map(netfilter::load_drop_rules) {
+    let rules = match rules.map(|ports| netfilter::load_drop_rules(&ports.now())) {
         None => String::new(),
         Some(Ok(_)) => "the drop rules are loaded\n".to_owned(),
         // The programs work without the rules, and pods need the agent. The container `drop-rules` tries again, and `/readyz` says so.
@@ -291,6 +269,7 @@ mod tests {
     use std::num::NonZeroU16;
 
     use seawall_redirect::AgentAddress;
+    use seawall_redirect::netfilter::AgentPorts;
 
     use super::*;
 
@@ -309,7 +288,7 @@ mod tests {
             Ok(RedirectCommand::Attach {
                 places: places(),
                 host_network_pods: HostNetworkPods::Node([10, 0, 0, 1].into()),
-                rules: Some(AgentPorts::default()),
+                rules: Some(AgentPortFlags::default()),
                 conflict_check_root: None
             })
         );
@@ -329,13 +308,24 @@ mod tests {
                 conflict_check_root: Some("/host/cgroup/a".into())
             })
         );
+        // The found address is not one by which `attach` could recognise the node's network: every network has such a one.
+        let found = parsed("attach --find-ipv4 --agent-ports=8988 --node-address=fd00::1");
+        let Ok(RedirectCommand::Attach { host_network_pods, rules: Some(rules), .. }) = found else {
+            panic!("{found:?}")
+        };
+        let v6 = [0xfd00, 0, 0, 0, 0, 0, 0, 1].into();
+        assert_eq!((host_network_pods, rules.finds_ipv4), (HostNetworkPods::Node(v6), true));
+        assert!(parsed("attach --find-ipv4").unwrap_err().contains("--node-address is missing"));
         assert_eq!(parsed("status"), Ok(RedirectCommand::Status(places())));
         assert_eq!(parsed("detach"), Ok(RedirectCommand::Detach(places())));
         assert_eq!(
             parsed("keep-drop-rules --status-file /run/a --node-address 10.0.0.1 --agent-ports=8988,8986"),
             Ok(RedirectCommand::KeepDropRules {
                 status_file: Some("/run/a".into()),
-                ports: AgentPorts { addresses: vec![[10, 0, 0, 1].into()], ports: vec![8988, 8986] },
+                ports: AgentPortFlags {
+                    given: AgentPorts { addresses: vec![[10, 0, 0, 1].into()], ports: vec![8988, 8986] },
+                    finds_ipv4: false,
+                },
             })
         );
         assert_eq!(
@@ -368,7 +358,7 @@ mod tests {
     fn the_node_has_each_address_of_its_lists_once_and_the_first_one_is_the_nodes_own() {
         let attach = |addresses: &str| match parsed(&format!("attach --agent-ports 1 {addresses}")).unwrap() {
             RedirectCommand::Attach { host_network_pods, rules, .. } => {
-                (host_network_pods, rules.unwrap().addresses)
+                (host_network_pods, rules.unwrap().given.addresses)
             }
             other => panic!("{other:?}"),
         };

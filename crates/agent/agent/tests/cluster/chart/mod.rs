@@ -243,6 +243,28 @@ fn each_container_that_has_the_nodes_first_address_has_all_of_them() {
     }
 }
 
+/// The agent listens at the node's IPv4 address, too. A container that does not know it writes no rules for the agent's ports there.
+#[test]
+#[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]
+fn each_container_that_has_the_nodes_addresses_finds_its_ipv4_address_for_pods_that_ask_by_ipv4() {
+    for (flag, is_expected) in [
+        ("--set=config.identity.egressRanges[0]=169.254.172.0/22", true),
+        ("--set=config.logLevel=info", false),
+    ] {
+        let way = [values("google"), flag.to_owned()];
+        let rendered = Helm::alone().render(&flags(&way));
+        let pod = &of_kind(&rendered, "DaemonSet", "seawall-agent")["spec"]["template"]["spec"];
+        let lists = [&pod["initContainers"], &pod["containers"]];
+        let containers = lists.iter().filter_map(|list| list.as_array()).flatten();
+        let arguments = containers.map(|container| container["args"].to_string());
+        let told: Vec<_> = arguments.filter(|arguments| arguments.contains("--node-address")).collect();
+        assert!(told.len() >= 2, "attach and keep-drop-rules");
+        assert!(told.iter().all(|arguments| arguments.contains("--find-ipv4") == is_expected), "{told:?}");
+        let config = of_kind(&rendered, "ConfigMap", "seawall-agent")["data"]["agent.yaml"].to_string();
+        assert_eq!(config.contains("egressRanges"), is_expected, "{config}");
+    }
+}
+
 /// On a node without kube-proxy, the address that the kubelet gives to containers leads nowhere. `check` reads the address and sends nothing.
 #[test]
 #[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]

@@ -107,9 +107,34 @@ impl Node {
 
     /// Makes the pods of this ServiceAccount trusted proxies, for the agents that start from now on.
     pub(crate) fn trust_proxy(&self, account: &str) {
+        self.set_identity(&format!("trustedProxies: [reef/{account}]"));
+    }
+
+    /// Lets the routes name the pods of this range, for the agents that start from now on.
+    pub(crate) fn have_egress_range(&self, range: &str) {
+        self.set_identity(&format!("egressRanges: [{range}]"));
+    }
+
+    /// Adds a line to the section `identity`.
+    fn set_identity(&self, line: &str) {
         let text = fs::read_to_string(&self.config).unwrap();
-        let line = format!("  strategy: kernel\n  trustedProxies: [reef/{account}]\n");
-        fs::write(&self.config, text.replace("  strategy: kernel\n", &line)).unwrap();
+        let lines = format!("  strategy: kernel\n  {line}\n");
+        fs::write(&self.config, text.replace("  strategy: kernel\n", &lines)).unwrap();
+    }
+
+    /// Makes the node one of an IPv6 cluster: Kubernetes knows no IPv4 address of it, nor of its pods, and it has one.
+    pub(crate) fn become_ipv6(&mut self) {
+        self.ground.network.have_ipv6();
+        self.ground.network.have_route_to_metadata();
+        self.addresses = GATEWAY6.to_string();
+    }
+
+    /// A pod of an IPv6 cluster that runs, known to the API server with its IPv6 address.
+    pub(crate) fn ipv6_pod(&mut self, name: &str, account: &str) -> Container {
+        let (sandbox, address) = self.ground.network.egress_sandbox();
+        let container = self.bound(name, account, Some(sandbox), &json!({}));
+        self.ground.api.set_pod_status(name, "Running", &address.to_string());
+        container
     }
 
     /// Gives the node an IPv6 address, which agents that start from now on are told beside the other one.

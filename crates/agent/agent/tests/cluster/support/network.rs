@@ -26,6 +26,9 @@ pub(crate) const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0
 
 const BRIDGE: &str = "seawall0";
 
+/// The node's end of the pairs for connections to elsewhere. The VPC CNI has it at the first address of its range.
+const EGRESS_GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 172, 1);
+
 /// The node's side. Removed with everything on it when dropped.
 pub(crate) struct Network {
     sandboxes: Vec<String>,
@@ -80,6 +83,70 @@ impl Network {
             &format!("address add {address}/64 dev eth0 nodad\nroute add default via {GATEWAY6}\n"),
         );
         address
+    }
+
+    /// The node sends to the metadata address from its IPv4 address, as it does where a cloud answers there.
+    pub(crate) fn have_route_to_metadata(&self) {
+        ip(&[], &format!("route replace {METADATA}/32 dev {BRIDGE}\n"));
+    }
+
+    /// The network of one more pod on a node of an IPv6 cluster: two pairs of devices, not on the bridge. The pod has an IPv6 address, which
+    /// this returns, and one of IPv4 for connections to elsewhere, with which the plugin tells nobody. The node must have an IPv6 address.
+    pub(crate) fn egress_sandbox(&mut self) -> (Sandbox, Ipv6Addr) {
+        let number = u8::try_from(self.sandboxes.len()).unwrap();
+        let made = Self::make_egress_sandbox(number);
+        self.sandboxes.push(made.0.name.clone());
+        made
+    }
+
+    /// Ends the network of a pod, and makes that of the next one with the same addresses.
+    pub(crate) fn renew_egress_sandbox(&mut self, sandbox: &Sandbox) -> (Sandbox, Ipv6Addr) {
+        ip(&[], &format!("netns delete {}\n", sandbox.name));
+        let number = self.sandboxes.iter().position(|name| *name == sandbox.name).unwrap();
+        // The kernel ends a namespace later than this returns, and the pairs with it.
+        let is_gone = || {
+            let output = Command::new("ip").args(["-brief", "link"]).output().unwrap();
+            let devices = String::from_utf8(output.stdout).unwrap();
+            !["v", "e"].iter().any(|kind| devices.contains(&format!("\n{kind}{number}@")))
+        };
+        super::wait_until_true("the devices to be gone", is_gone);
+        Self::make_egress_sandbox(number.try_into().unwrap())
+    }
+
+    fn make_egress_sandbox(number: u8) -> (Sandbox, Ipv6Addr) {
+        let name = format!("pod{number}");
+        let (own, egress) = (
+            Ipv6Addr::new(0xfd00, 0x244, 0, 1, 0, 0, 0, u16::from(number) + 2),
+            Ipv4Addr::new(169, 254, 172, number + 2),
+        );
+        ip(&[], &format!("netns add {name}\n"));
+        // The VPC CNI makes both pairs in the pod and moves one end to the node, so devices have numbers that earlier pods' had.
+        ip(
+            &["-n", &name],
+            &format!(
+                "link add eth0 type veth peer name v{number}\nlink set v{number} netns {node}\n\
+                 link add v4if0 type veth peer name e{number}\nlink set e{number} netns {node}\n",
+                node = std::process::id()
+            ),
+        );
+        ip(
+            &[],
+            &format!(
+                "address add {GATEWAY6}/128 dev v{number} nodad\naddress add {EGRESS_GATEWAY}/32 dev e{number}\n\
+                 link set v{number} up\nlink set e{number} up\n\
+                 route add {own}/128 dev v{number}\nroute add {egress}/32 dev e{number}\n"
+            ),
+        );
+        ip(
+            &["-n", &name],
+            &format!(
+                "link set lo up\naddress add {own}/128 dev eth0 nodad\naddress add {egress}/32 dev v4if0\n\
+                 link set eth0 up\nlink set v4if0 up\n\
+                 route add {GATEWAY6} dev eth0\nroute add default via {GATEWAY6} dev eth0\n\
+                 route add {EGRESS_GATEWAY} dev v4if0\nroute add default via {EGRESS_GATEWAY} dev v4if0\n"
+            ),
+        );
+        (Sandbox { name, address: egress }, own)
     }
 
     /// The network of one more pod.
