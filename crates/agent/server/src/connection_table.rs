@@ -230,13 +230,13 @@ impl<C: TableEntry> ConnectionTable<C> {
     }
 
     /// Ends the longest-idle connection of the client with the most connections.
-    /// Returns false if the table finds no such connection, because each client has few connections or uses its connections. The
-    /// table never ends a connection with unread bytes, because its client waits for an answer.
+    /// Returns the connection, or `None` if the table finds no such connection, because each client has few connections or uses its
+    /// connections. The table never ends a connection with unread bytes, because its client waits for an answer.
     pub(crate) fn end_longest_idle_of_largest_client(
         &mut self,
         timeouts: &ConnectionTimeouts,
         now: Moment,
-    ) -> bool {
+    ) -> Option<C> {
         // The table ends no connection of a client with few connections, even if other clients have many.
         let idle = self
             .evictable(timeouts, now)
@@ -245,7 +245,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         let least = idle
             .min_by_key(|(_, waits, permits)| (Reverse(permits.client_permit.open_count()), waits.order()));
         let key = least.map(|(key, ..)| key);
-        key.is_some_and(|key| self.end(key))
+        self.end(key?)
     }
 
     /// Returns the evictable connections among at most [`WALKED`] rows. Each search starts [`LOOKED_AT`] rows after the start of
@@ -269,8 +269,8 @@ impl<C: TableEntry> ConnectionTable<C> {
     }
 
     /// Ends at most `most` connections whose state has lasted longer than the timeout of that state.
-    /// Returns the number of ended connections.
-    pub(crate) fn end_overdue(&mut self, timeouts: &ConnectionTimeouts, now: Moment, most: usize) -> usize {
+    /// Returns the ended connections.
+    pub(crate) fn end_overdue(&mut self, timeouts: &ConnectionTimeouts, now: Moment, most: usize) -> Vec<C> {
         let is_overdue = |one: &C| {
             let TimedState { state, since } = one.state();
             let is_late = timeouts
@@ -280,16 +280,16 @@ impl<C: TableEntry> ConnectionTable<C> {
             is_late && !(one.state().is_idle() && one.has_unread_bytes())
         };
         let keys: Vec<ConnectionKey> = self.waiting(is_overdue).take(most).collect();
-        keys.into_iter().filter(|key| self.end(*key)).count()
+        keys.into_iter().filter_map(|key| self.end(key)).collect()
     }
 
-    /// Ends every connection of a deleted client, in any state. Returns the number of ended connections.
-    pub(crate) fn end_deleted_clients(&mut self) -> usize {
+    /// Ends every connection of a deleted client, in any state. Returns the ended connections.
+    pub(crate) fn end_deleted_clients(&mut self) -> Vec<C> {
         let is_closed =
             |row: &Row<C>| row.permits.as_ref().is_some_and(|permits| permits.client_permit.is_closed());
         let keys: Vec<ConnectionKey> =
             self.rows.iter().filter(|(_, row)| is_closed(row)).map(|(key, _)| key).collect();
-        keys.into_iter().filter(|key| self.end(*key)).count()
+        keys.into_iter().filter_map(|key| self.end(key)).collect()
     }
 
     /// Returns all connections that are between two requests.
@@ -318,16 +318,16 @@ impl<C: TableEntry> ConnectionTable<C> {
         self.rows.len()
     }
 
-    /// Ends a connection and releases its permits immediately.
-    /// Returns false if the table has no such connection, or if the table has already ended the connection.
-    fn end(&mut self, key: ConnectionKey) -> bool {
-        let Some(row) = self.rows.get_mut(key) else { return false };
-        let Some(connection) = row.connection.take() else { return false };
+    /// Ends a connection, releases its permits immediately, and returns the connection.
+    /// Returns `None` if the table has no such connection, or if the table has already ended the connection.
+    fn end(&mut self, key: ConnectionKey) -> Option<C> {
+        let row = self.rows.get_mut(key)?;
+        let connection = row.connection.take()?;
         row.permits = None;
         if !connection.end() {
             self.rows.remove(key);
         }
-        true
+        Some(connection)
     }
 }
 
@@ -422,9 +422,9 @@ mod tests {
         let [older, newer] =
             [2, 3].map(|since| enter(&mut table, &hoarder, ConnectionState::Idle, at(since)));
         let busy = enter(&mut table, &hoarder, ConnectionState::Busy, at(0));
-        assert!(table.end_longest_idle_of_largest_client(&TIMEOUTS, at(9)));
+        assert!(table.end_longest_idle_of_largest_client(&TIMEOUTS, at(9)).is_some());
         assert!(older.is_ended() && !newer.is_ended());
-        assert!(table.end_longest_idle_of_largest_client(&TIMEOUTS, at(9)));
+        assert!(table.end_longest_idle_of_largest_client(&TIMEOUTS, at(9)).is_some());
         assert!(newer.is_ended() && !busy.is_ended());
     }
 
@@ -438,9 +438,11 @@ mod tests {
         let _just_served = enter(&mut table, &cap, ConnectionState::Idle, at(8));
         let _slow_to_send = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(7));
         let _in_a_head = enter(&mut table, &cap, ConnectionState::AwaitingHead, at(0));
-        assert!(!table.end_longest_idle_of_largest_client(&TIMEOUTS, Moment::from_nanos(8_900_000_000)));
         assert!(
-            table.end_longest_idle_of_largest_client(&TIMEOUTS, at(9)),
+            table.end_longest_idle_of_largest_client(&TIMEOUTS, Moment::from_nanos(8_900_000_000)).is_none()
+        );
+        assert!(
+            table.end_longest_idle_of_largest_client(&TIMEOUTS, at(9)).is_some(),
             "the one that sent nothing for two seconds"
         );
     }
@@ -454,8 +456,8 @@ mod tests {
             seen.guest_place_demand.set(demand);
             seen
         });
-        assert_eq!(table.end_overdue(&TIMEOUTS, Moment::from_nanos(500_000_000), 8), 0);
-        assert_eq!(table.end_overdue(&TIMEOUTS, Moment::from_nanos(501_000_000), 8), 1);
+        assert_eq!(table.end_overdue(&TIMEOUTS, Moment::from_nanos(500_000_000), 8).len(), 0);
+        assert_eq!(table.end_overdue(&TIMEOUTS, Moment::from_nanos(501_000_000), 8).len(), 1);
         assert!(guest.is_ended() && !kept.is_ended());
     }
 
@@ -466,16 +468,16 @@ mod tests {
         let late = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
         let guest = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
         guest.guest_place_demand.set(Some(GuestPlaceDemand::Unwanted));
-        assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8), 0);
-        assert_eq!(table.end_overdue(&TIMEOUTS, at(3), 8), 1);
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8).len(), 0);
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(3), 8).len(), 1);
         assert!(guest.is_ended() && !late.is_ended());
         late.waits.set_state(ConnectionState::AwaitingHead, at(50));
         assert_eq!(
-            table.end_overdue(&TIMEOUTS, at(52), 8),
+            table.end_overdue(&TIMEOUTS, at(52), 8).len(),
             0,
             "the time of a head begins with its first byte"
         );
-        assert_eq!(table.end_overdue(&TIMEOUTS, at(53), 8), 1);
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(53), 8).len(), 1);
     }
 
     /// In a shard whose places all belonged to silent connections, another client waited for 11 s.
@@ -485,13 +487,13 @@ mod tests {
         let cap = Arc::new(PermitCounter::default());
         let guest = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(0));
         guest.guest_place_demand.set(Some(GuestPlaceDemand::Unwanted));
-        assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8), 0);
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8).len(), 0);
         guest.guest_place_demand.set(Some(GuestPlaceDemand::Wanted));
-        assert_eq!(table.end_overdue(&TIMEOUTS, Moment::from_nanos(500_000_000), 8), 0);
+        assert_eq!(table.end_overdue(&TIMEOUTS, Moment::from_nanos(500_000_000), 8).len(), 0);
         guest.has_unread_bytes.set(true);
-        assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8), 0, "its request has arrived");
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8).len(), 0, "its request has arrived");
         guest.has_unread_bytes.set(false);
-        assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8), 1);
+        assert_eq!(table.end_overdue(&TIMEOUTS, at(1), 8).len(), 1);
     }
 
     /// A connection whose client has no turns left is read late. Bytes behind a slow head or an unread answer protect nobody.
@@ -503,13 +505,13 @@ mod tests {
             let guest = enter(&mut table, &cap, state, at(0));
             guest.guest_place_demand.set(Some(GuestPlaceDemand::Unwanted));
             guest.has_unread_bytes.set(true);
-            assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8), 0, "{state:?}");
+            assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8).len(), 0, "{state:?}");
             guest.has_unread_bytes.set(false);
-            assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8), 1, "{state:?}");
+            assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8).len(), 1, "{state:?}");
         }
         for state in [ConnectionState::AwaitingHead, ConnectionState::Writing] {
             enter(&mut table, &cap, state, at(0)).has_unread_bytes.set(true);
-            assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8), 1, "{state:?}");
+            assert_eq!(table.end_overdue(&TIMEOUTS, at(100), 8).len(), 1, "{state:?}");
         }
     }
 
@@ -521,8 +523,8 @@ mod tests {
         let one = enter(&mut table, &cap, ConnectionState::AwaitingHead, at(0));
         one.waits.set_state(ConnectionState::AwaitingHead, at(1));
         one.waits.set_state(ConnectionState::AwaitingHead, at(2));
-        assert_eq!(table.end_overdue(&timeouts, at(2), 8), 0);
-        assert_eq!(table.end_overdue(&timeouts, at(3), 8), 1);
+        assert_eq!(table.end_overdue(&timeouts, at(2), 8).len(), 0);
+        assert_eq!(table.end_overdue(&timeouts, at(3), 8).len(), 1);
     }
 
     #[test]
@@ -532,10 +534,10 @@ mod tests {
         let timeouts = TIMEOUTS;
         let one = enter(&mut table, &cap, ConnectionState::Writing, at(0));
         one.waits.set_state(ConnectionState::Writing, at(9));
-        assert_eq!(table.end_overdue(&timeouts, at(19), 8), 0);
-        assert_eq!(table.end_overdue(&timeouts, at(20), 8), 1);
+        assert_eq!(table.end_overdue(&timeouts, at(19), 8).len(), 0);
+        assert_eq!(table.end_overdue(&timeouts, at(20), 8).len(), 1);
         let busy = enter(&mut table, &cap, ConnectionState::Busy, at(0));
-        assert_eq!(table.end_overdue(&timeouts, at(3600), 8), 0);
+        assert_eq!(table.end_overdue(&timeouts, at(3600), 8).len(), 0);
         assert!(!busy.is_ended(), "an answer in the making has its own deadline");
     }
 
@@ -547,7 +549,7 @@ mod tests {
         let busy = enter(&mut table, &gone, ConnectionState::Busy, at(1));
         let foreign = enter(&mut table, &other, ConnectionState::Idle, at(1));
         gone.close();
-        assert_eq!(table.end_deleted_clients(), 2);
+        assert_eq!(table.end_deleted_clients().len(), 2);
         assert!(idle.is_ended() && busy.is_ended() && !foreign.is_ended());
         assert!(gone.take(10).is_none());
         assert_eq!(gone.open_count(), 0);

@@ -49,6 +49,12 @@ impl EpollPoller {
         Ok(epoll::modify(self.epoll.get_ref(), one, EventData::new_u64(token), flags)?)
     }
 
+    /// Stops watching a descriptor that stays open.
+    pub(crate) fn remove(&self, one: impl AsFd) {
+        // The only cause is a descriptor that is not watched.
+        let _ = epoll::delete(self.epoll.get_ref(), one);
+    }
+
     /// Returns ready when there are events that the poller has not reported before. Later events make the poller ready again.
     ///
     /// # Errors

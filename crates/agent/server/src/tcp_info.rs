@@ -25,6 +25,8 @@ struct TcpInfoHead {
 }
 
 impl TcpInfoHead {
+    /// The index of `tcpi_state` in `flags`.
+    const STATE: usize = 0;
     /// The index of `tcpi_unacked`: for a listener, the connections in its backlog (net/ipv4/tcp.c, `tcp_get_info`).
     const UNACKNOWLEDGED: usize = 4;
     /// The index of `tcpi_sacked`: for a listener, the length of its backlog that the kernel allows (the same function).
@@ -47,6 +49,17 @@ pub(crate) fn unsent_bytes(stream: &TcpStream) -> u32 {
     getsockopt(stream, TcpInfo).map_or(0, |info| info.figures[TcpInfoHead::NOT_SENT])
 }
 
+/// True if both sides have closed the connection and acknowledged it, or if the connection has failed. Then the socket costs nothing when it
+/// closes.
+///
+/// Not if only the agent's side is closed and acknowledged (`TCP_FIN_WAIT2`): the kernel would make a record of 256 bytes for the rest of the
+/// connection's life, and charge it to the process that closes (net/ipv4/tcp.c, `__tcp_close`). Else it makes the record itself.
+pub(crate) fn is_over(stream: &TcpStream) -> bool {
+    // `TCP_TIME_WAIT` and `TCP_CLOSE` (include/net/tcp_states.h).
+    const OVER: [u8; 2] = [6, 7];
+    getsockopt(stream, TcpInfo).map_or(true, |info| OVER.contains(&info.flags[TcpInfoHead::STATE]))
+}
+
 /// Returns the number of connections that wait in the backlog of a listener.
 ///
 /// # Errors
@@ -67,6 +80,7 @@ pub(crate) fn backlog_limit(listener: &TcpListener) -> io::Result<u32> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::net::Shutdown;
 
     use super::*;
 
@@ -85,6 +99,38 @@ mod tests {
         assert!(unsent_bytes(&stream) > 0);
         client.read_exact(&mut vec![0; written]).unwrap();
         assert_eq!(unsent_bytes(&stream), 0);
+    }
+
+    #[test]
+    fn a_connection_is_over_once_both_sides_have_closed_or_it_failed() {
+        let until_over = |stream: &TcpStream| {
+            for _ in 0..1_000_000 {
+                if is_over(stream) {
+                    return;
+                }
+                std::thread::yield_now();
+            }
+            panic!("it is not over");
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut stream = listener.accept().unwrap().0;
+        assert!(!is_over(&stream), "it is open");
+        stream.write_all(b"answer").unwrap();
+        stream.shutdown(Shutdown::Both).unwrap();
+        assert!(!is_over(&stream), "the client has not closed");
+        client.shutdown(Shutdown::Write).unwrap();
+        until_over(&stream);
+        // A client that does not read, so the close cannot be sent.
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut stream = listener.accept().unwrap().0;
+        stream.set_nonblocking(true).unwrap();
+        while stream.write(&[0; 65_536]).is_ok() {}
+        stream.shutdown(Shutdown::Both).unwrap();
+        assert!(!is_over(&stream));
+        // Unread bytes make the client's kernel reset the connection.
+        drop(client);
+        until_over(&stream);
     }
 
     #[test]

@@ -101,6 +101,7 @@ pub(crate) fn new_test_thread<P: ServedPod>(
         limits: ThreadLimits {
             max_process_connections: 8,
             max_guests_in_process: 8,
+            max_closing: 8,
             threads: 1,
             buffered_bytes: 8 * 1024,
             cores: None,

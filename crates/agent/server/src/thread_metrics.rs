@@ -50,6 +50,8 @@ pub struct ConnectionMetrics {
     pub guest_connections: AtomicU64,
     /// The number of idle connections that the agent ended because memory or file descriptors were short.
     pub evicted_idle: AtomicU64,
+    /// The number of ended connections that were reset because their clients had not acknowledged the last bytes.
+    pub reset_unacknowledged: AtomicU64,
     /// The number of connections that the agent ended because they were too slow or were idle for too long.
     pub timed_out: AtomicU64,
     /// The number of connections that the agent ended because their pod was deleted or lost an attested address.

@@ -39,6 +39,9 @@ const MOST_CONNECTIONS: u64 = 8192;
 /// Most guests have already sent their request when the agent accepts them, so the agent answers and closes them at once.
 const MOST_GUESTS: u64 = 128;
 
+/// The maximum number of ended connections whose sockets wait for their clients: as many as two threads keep.
+const MOST_CLOSING: u64 = 512;
+
 /// The minimum number of connections. With a smaller number, the agent would refuse pods even on a quiet node.
 const LEAST_CONNECTIONS: u64 = 64;
 
@@ -72,6 +75,8 @@ pub(crate) struct ClientCaps {
     pub(crate) connections: u32,
     /// The maximum number of guests. A guest is an additional connection that ends after one answer.
     pub(crate) guest_connections: u32,
+    /// The maximum number of ended connections whose sockets wait for their clients.
+    pub(crate) closing_connections: u32,
     /// The maximum number of open connections of one client, even if there are few other clients.
     pub(crate) connections_per_caller: u32,
     /// The maximum number of bytes in incomplete heads and unread responses, for all clients together.
@@ -117,12 +122,15 @@ impl ClientCaps {
         let fit = memory.filter(|_| !is_followed).map_or(MOST_CONNECTIONS, |room| {
             (room / 2 / CONNECTION).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS)
         });
-        // Guests get a ninth of the remaining file descriptors, but at most `MOST_GUESTS`.
+        // Guests and ended connections each get a ninth of the remaining file descriptors, but at most these numbers.
         let guests = (open / 9).clamp(1, MOST_GUESTS);
-        let connections = narrow(limits.connections.map_or(fit, u64::from).min(open - guests.min(open / 2)));
+        let closing = (open / 9).clamp(1, MOST_CLOSING);
+        let beside = (guests + closing).min(open / 2);
+        let connections = narrow(limits.connections.map_or(fit, u64::from).min(open - beside));
         Self {
             connections,
             guest_connections: narrow(guests),
+            closing_connections: narrow(closing),
             connections_per_caller: per_caller(limits, connections),
             buffered_bytes: memory.map_or(MOST_HELD, |room| (room / 8).clamp(LEAST_HELD, MOST_HELD)) as usize,
             listening_sockets_per_address: lanes as usize,

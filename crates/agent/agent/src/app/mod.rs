@@ -655,6 +655,7 @@ fn bounds(threads: usize, room: &ClientCaps) -> ThreadLimits {
     ThreadLimits {
         max_process_connections: room.connections,
         max_guests_in_process: room.guest_connections,
+        max_closing: room.closing_connections as usize / threads,
         threads,
         buffered_bytes: room.buffered_bytes / threads,
         cores: room.cpu_quota_cores,

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
 use seawall_emulator::google::GoogleEndpoint;
+use socket2::{SockFilter, SockRef};
 
 use crate::support::client::{Client, ConnectionEnd, format_get};
 use crate::support::wait_until_true;
@@ -135,6 +136,42 @@ fn at_a_pods_cap_a_newcomer_gets_one_answer_and_no_connection_is_ended_for_it() 
     assert_eq!(world.metric("seawall_connections_evicted_idle_total"), 0.0);
 }
 
+/// A client needs no privilege to drop all packets after its request (SO_ATTACH_FILTER). The kernel kept each of its closed connections with
+/// the unread response for ten seconds, and nothing counted them: one pod had the agent killed.
+#[test]
+fn a_client_that_acknowledges_nothing_leaves_a_bounded_number_of_connections_behind() {
+    const RETURN_CONSTANT: u16 = 0x06;
+    const GONE: usize = 400;
+    // What one thread keeps (`closing_connections.rs`).
+    const KEPT: usize = 256;
+    let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 1"));
+    let mut kept = world.client(&CART);
+    assert_eq!(kept.ask(&format_get(PROJECT_ID)).status, 200);
+    let gone: Vec<Client> = (0..GONE)
+        .map(|_| {
+            let mut guest = world.client(&CART);
+            let drop_all = [SockFilter::new(RETURN_CONSTANT, 0, 0, 0)];
+            SockRef::from(&guest.stream).attach_filter(&drop_all).unwrap();
+            guest.write_bytes(format_get(PROJECT_ID));
+            guest
+        })
+        .collect();
+    let resets = || world.metric("seawall_connections_reset_unacknowledged_total");
+    wait_until_true("those beyond the bound to be reset", || resets() >= (GONE - KEPT) as f64);
+    let port = format!(":{:04X}", world.agent.first_listener_address().port());
+    let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let is_left = |line: &&str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        // The agent's end, in the state FIN_WAIT1.
+        words[1].ends_with(&port) && words[3] == "04"
+    };
+    let left = sockets.lines().skip(1).filter(is_left).count();
+    assert!(left <= KEPT, "{left}");
+    assert_eq!(kept.ask(&format_get(PROJECT_ID)).status, 200);
+    assert_eq!(world.ask(&PAY, PROJECT_ID).body, PROJECT);
+    drop(gone);
+}
+
 #[test]
 fn a_guest_gets_no_long_poll() {
     let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 2"));
@@ -215,7 +252,7 @@ fn what_breaks_off_leaves_nothing_behind() {
             let mut client = world.client(&CART);
             client.write_bytes(bytes);
             // With no time to linger the end is a reset, else it is in order, unless answers are unread.
-            socket2::SockRef::from(&client.stream).set_linger(at_once.then_some(Duration::ZERO)).unwrap();
+            SockRef::from(&client.stream).set_linger(at_once.then_some(Duration::ZERO)).unwrap();
         }
     }
     // The kernel itself drops a connection that is reset before its client has sent a byte.

@@ -120,6 +120,11 @@ impl RequestMetrics {
                 count(|counts| &counts.guest_connections),
             ),
             (
+                "seawall_connections_reset_unacknowledged",
+                "Connections that the agent had ended and reset, because their clients' machines had not acknowledged the last bytes",
+                count(|counts| &counts.reset_unacknowledged),
+            ),
+            (
                 "seawall_connections_evicted_idle",
                 "Idle connections closed because memory or file descriptors ran low",
                 count(|counts| &counts.evicted_idle),

@@ -134,14 +134,19 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Counts and logs a failed accept.
-    /// The usual cause is that no file descriptor is free. Therefore the table ends an idle connection.
+    /// The usual cause is that no file descriptor is free. Therefore the thread resets the connections that wait for their clients' ends, and
+    /// if there are none, the table ends an idle connection.
     fn record_accept_error(&self, error: &std::io::Error) {
         self.metrics.connection_metrics.accept_errors.fetch_add(1, Ordering::Relaxed);
         let now = self.shared.clock.now();
         if self.accept_failures.take(now).is_ok() {
             tracing::warn!(%error, "cannot accept connections");
         }
-        self.end_longest_idle_of_largest_client(now);
+        let reset = self.closing.borrow_mut().reset_all();
+        self.record_unacknowledged(reset);
+        if reset == 0 {
+            self.end_longest_idle_of_largest_client(now);
+        }
         self.is_accept_failing.set(true);
     }
 
@@ -447,8 +452,10 @@ impl<P: ServedPod> TrafficThread<P> {
     /// an unread request.
     pub(super) fn end_longest_idle_of_largest_client(&self, now: Moment) -> bool {
         let timeouts = self.client_limits.get().timeouts;
-        let is_ended = self.connections.borrow_mut().end_longest_idle_of_largest_client(&timeouts, now);
+        let ended = self.connections.borrow_mut().end_longest_idle_of_largest_client(&timeouts, now);
+        let is_ended = ended.is_some();
         self.metrics.connection_metrics.evicted_idle.fetch_add(u64::from(is_ended), Ordering::Relaxed);
+        self.close_ended(ended);
         is_ended
     }
 

@@ -13,6 +13,7 @@ use std::task::Waker;
 use seawall_core::Moment;
 use tokio::task::AbortHandle;
 
+use super::closing_connections::ClosingConnection;
 use super::socket::ClientSocket;
 use crate::admission::GuestPlace;
 use crate::connection_client::{Client, ServedPod};
@@ -28,6 +29,7 @@ use crate::listen::MAX_SEND_BUFFER_BYTES;
 /// - The connection is in the thread's ready queue.
 /// - The connection waits for a turn (`parked_turn`).
 /// - A separate task handles the connection (`task_abort_handle`). The task may also wait for a turn.
+/// - The connection has ended, and its socket waits for the client ([`mod@super::closing_connections`]).
 ///
 /// The order of the fields matters: every turn uses the first fields. With a small CPU quota, the kernel stops the process most of the
 /// time. When the process continues, the CPU caches no longer contain its memory. Loading one cache line takes 1 % of the time of
@@ -53,8 +55,8 @@ pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) parked_turn: RefCell<Option<WaitingForTurn>>,
     pub(super) task_abort_handle: RefCell<Option<AbortHandle>>,
     pub(super) peer: SocketAddr,
-    /// The place of a guest. Dropping the connection frees the place.
-    guest_place: Option<GuestPlace>,
+    /// The place of a guest.
+    guest_place: Cell<Option<GuestPlace>>,
 }
 
 /// The client of the connection, and the tenant whose shares the connection uses.
@@ -83,7 +85,7 @@ impl<P: ServedPod> ConnectionData<P> {
     ) -> Self {
         Self {
             is_guest: Cell::new(guest.is_some()),
-            guest_place: guest,
+            guest_place: Cell::new(guest),
             is_parked_or_has_task: Cell::new(false),
             has_buffered_request: Cell::new(false),
             connection_state: TimedState::new(now),
@@ -107,6 +109,17 @@ impl<P: ServedPod> ConnectionData<P> {
     pub(super) fn transfer_buffer_charge(&self) -> bool {
         let share = &self.client.borrow().tenant.buffer_share;
         self.buffered_bytes.borrow_mut().as_mut().is_none_or(|kept| kept.transfer_to(share))
+    }
+
+    /// Frees what a served connection holds: the place of a guest, buffered bytes, its place in the queue for turns, and its task.
+    pub(super) fn free_shares(&self) {
+        self.task_abort_handle.take();
+        self.socket.forget_waker();
+        self.guest_place.take();
+        self.buffered_bytes.replace(None);
+        if let Some(parked) = self.parked_turn.take() {
+            parked.queue.remove(self.key);
+        }
     }
 
     pub(super) fn is_pod_gone(&self) -> bool {
@@ -142,7 +155,12 @@ impl<P: ServedPod> TableEntry for Rc<ConnectionData<P>> {
     }
 
     fn guest_place_demand(&self, now: Moment) -> Option<GuestPlaceDemand> {
-        let is_wanted = || self.guest_place.as_ref().is_some_and(|place| place.is_wanted(now));
+        let is_wanted = || {
+            let place = self.guest_place.take();
+            let is_wanted = place.as_ref().is_some_and(|place| place.is_wanted(now));
+            self.guest_place.set(place);
+            is_wanted
+        };
         self.is_guest
             .get()
             .then(|| if is_wanted() { GuestPlaceDemand::Wanted } else { GuestPlaceDemand::Unwanted })
@@ -158,6 +176,17 @@ impl<P: ServedPod> TableEntry for Rc<ConnectionData<P>> {
     }
 }
 
+impl<P: ServedPod> ClosingConnection for Rc<ConnectionData<P>> {
+    /// True for the connection of a deleted pod, too: dropping it resets it.
+    fn is_finished(&self) -> bool {
+        self.is_pod_gone() || self.socket.is_over()
+    }
+
+    fn reset_on_drop(&self) {
+        self.socket.reset_on_close();
+    }
+}
+
 impl<P: ServedPod> Drop for ConnectionData<P> {
     /// Resets the connection of a deleted pod, so the kernel stops sending to the pod's address.
     /// Without the reset, the kernel would resend unacknowledged bytes to that address. By then another pod may have the address
@@ -166,9 +195,7 @@ impl<P: ServedPod> Drop for ConnectionData<P> {
         if self.is_pod_gone() {
             self.socket.reset_on_close();
         }
-        if let Some(parked) = self.parked_turn.take() {
-            parked.queue.remove(self.key);
-        }
+        self.free_shares();
     }
 }
 

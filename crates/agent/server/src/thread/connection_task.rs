@@ -123,9 +123,10 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         self.is_parked_or_has_task.set(true);
     }
 
-    /// Removes the connection from the table. The socket closes when no task uses the connection any more.
+    /// Removes the connection from the table, and closes its socket once the client has acknowledged the last bytes.
     fn leave(&self) {
         self.thread.connections.borrow_mut().remove(self.key);
+        self.thread.close(self.connection.clone());
     }
 
     /// True if the client has a turn left in this round. Otherwise the connection waits for a later round. The later round then

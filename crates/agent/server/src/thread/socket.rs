@@ -42,6 +42,7 @@ pub(super) struct ClientSocket {
     may_write: Cell<bool>,
     /// True after epoll reported the end of the client's stream. There may still be unread bytes before the end.
     has_ended: Cell<bool>,
+    is_reset_on_close: Cell<bool>,
     watched: Cell<EventFlags>,
     /// The waker of the task that waits for this socket.
     /// This field is the last field, so that the other fields share a cache line with the data that each turn uses.
@@ -78,6 +79,7 @@ impl ClientSocket {
             is_doubted: Cell::new(false),
             may_write: Cell::new(true),
             has_ended: Cell::new(false),
+            is_reset_on_close: Cell::new(false),
             watched: Cell::new(EventFlags::empty()),
             waker: Cell::default(),
         }
@@ -258,8 +260,34 @@ impl ClientSocket {
         self.stream.shutdown(Shutdown::Write)
     }
 
+    /// Stops watching the socket, whose key another connection can get.
+    pub(super) fn unwatch(&self, poller: &EpollPoller) {
+        if !self.watched.replace(EventFlags::empty()).is_empty() {
+            poller.remove(&self.stream);
+        }
+    }
+
+    /// True if both sides have closed the connection, or if it has failed ([`tcp_info::is_over`]).
+    pub(super) fn is_over(&self) -> bool {
+        tcp_info::is_over(&self.stream)
+    }
+
+    /// Closes both sides. If the client still sends, the kernel resets the connection, as after a close of the socket.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub(super) fn close_both_sides(&self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Both)
+    }
+
+    /// True after a call of [`Self::reset_on_close`].
+    pub(super) fn is_reset_on_close(&self) -> bool {
+        self.is_reset_on_close.get()
+    }
+
     /// Makes the kernel reset the connection when the socket closes. The kernel then discards all unacknowledged bytes.
     pub(super) fn reset_on_close(&self) {
+        self.is_reset_on_close.set(true);
         // A failed connection has no bytes left to send, so an error does not matter.
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
