@@ -73,7 +73,7 @@ const NO_CONNECTION_RECORD: Refusal = Refusal::new(
 const NO_ROUTE_TO_POD: Refusal = Refusal::new(
     503,
     "no_route_to_pod",
-    "This source address is in identity.egressRanges, and the node's route to it leads into no pod's network namespace, so the agent cannot identify the pod.",
+    "This source address is in identity.egressRanges, and the node's route to it leads into no pod's network namespace, so the agent cannot identify the pod. An operator must take the pods' ordinary addresses out of these ranges.",
 );
 
 const AMBIGUOUS: Refusal = Refusal::new(

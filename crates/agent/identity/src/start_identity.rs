@@ -2,6 +2,7 @@
 //! tasks that keep the agent's data about pods current.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use ipnet::IpNet;
 use seawall_clouds::entitlements::Entitlements;
 use seawall_clouds::pod::PodEntry;
 use seawall_clouds::{Clouds, CloudsConfig, CurrentClouds, EntitlementRequest, LifetimeFloorState};
-use seawall_cluster::{ClusterClient, WatchThread};
+use seawall_cluster::{ClusterClient, PodSnapshot, WatchThread};
 use seawall_core::kubernetes_events::PodEventRecorder;
 use seawall_core::shutdown::{self, StopSignal, Stopper};
 use seawall_core::{Clock, LifetimeFloor, PodUid, ServiceAccount};
@@ -218,6 +219,22 @@ impl EntitlementStore for StaticPods {
     }
 }
 
+/// Returns a warning if the API server reports a pod's address that is in one of these ranges: the agent then needs a route to it, which no
+/// node with a bridge has.
+fn reported_address_in(ranges: &[IpNet], pods: &PodSnapshot) -> Option<String> {
+    let own = pods.pods().filter(|record| !record.uses_host_network);
+    let addresses = own.flat_map(|record| record.addresses.iter().map(move |address| (address, record)));
+    let is_in = |address: &IpAddr| ranges.iter().any(|range| range.contains(address));
+    let mut found = addresses.filter(|(address, _)| is_in(address));
+    let (address, record) = found.next()?;
+    let count = 1 + found.count();
+    let (namespace, name) = (&record.pod.service_account.namespace, &record.pod.name);
+    Some(format!(
+        "identity.egressRanges contains {count} address(es) that Kubernetes reports, such as {address} of {namespace}/{name}: these pods are refused \
+         (no_route_to_pod) unless the node has a route of its own to each. The ranges are for addresses that Kubernetes does not report"
+    ))
+}
+
 fn entitle(clouds: &Clouds, attested: &StaticPod, before: &Entitlements) -> Entitlements {
     let applicant = EntitlementRequest {
         pod: &attested.pod,
@@ -299,12 +316,20 @@ pub struct RunningIdentityStrategy {
     /// The client of the API server, if the strategy reads pods from the API server.
     pub cluster_client: Option<Arc<ClusterClient>>,
     pod_token_lifetime: Option<Duration>,
+    /// The source addresses at which only the node's routes name a pod.
+    egress_ranges: Vec<IpNet>,
     clouds: Arc<CurrentClouds>,
 }
 
 impl RunningIdentityStrategy {
     fn fixed(callers: PodResolver, clouds: Arc<CurrentClouds>) -> Self {
-        Self { resolver: Arc::new(callers), cluster_client: None, pod_token_lifetime: None, clouds }
+        Self {
+            resolver: Arc::new(callers),
+            cluster_client: None,
+            pod_token_lifetime: None,
+            egress_ranges: Vec::new(),
+            clouds,
+        }
     }
 
     fn of_cluster(
@@ -320,6 +345,10 @@ impl RunningIdentityStrategy {
             control.block_on(ClusterClient::create_with_watch_thread(config, clock.clone()))?;
         let cluster = Arc::new(cluster);
         let roster = Arc::<PodRegistry>::default();
+        let egress_ranges = match &way {
+            ClusterStrategy::Kernel(kernel) => kernel.egress_ranges.clone(),
+            ClusterStrategy::SourceIp => Vec::new(),
+        };
         let attester = way.over(cluster.pods(), clock)?;
         let callers = Arc::new(PodResolver::with_attestation(attester.attestation(), roster.clone(), probe));
         let follower = PodReconciler::new(cluster.clone(), roster, clouds.current(), attester);
@@ -327,6 +356,7 @@ impl RunningIdentityStrategy {
             resolver: callers,
             cluster_client: Some(cluster),
             pod_token_lifetime,
+            egress_ranges,
             clouds: clouds.clone(),
         };
         who.floor_remarks().iter().for_each(|remark| tracing::warn!("{remark}"));
@@ -346,6 +376,7 @@ impl RunningIdentityStrategy {
         let mut remarks = self.floor_remarks();
         if let Some(cluster) = &self.cluster_client {
             remarks.extend(troubles(cluster));
+            remarks.extend(reported_address_in(&self.egress_ranges, &cluster.pods().snapshot()));
         }
         remarks
     }

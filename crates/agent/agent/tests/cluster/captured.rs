@@ -476,11 +476,17 @@ fn without_an_egress_range_a_pod_of_an_ipv6_cluster_is_refused_by_ipv4() {
 fn behind_a_bridge_a_pod_in_an_egress_range_is_refused_with_the_reason() {
     let mut node = Node::start(&["cart"]);
     node.have_egress_range("10.244.1.0/24");
-    let _agent = node.agent(FIRST);
+    let agent = node.agent(FIRST);
     let mut cart = node.pod("cart", "cart");
     wait_until_true("the reason", || {
         let refused = cart.fetch(TOKEN);
         assert!(refused.starts_with("503 "), "{refused}");
         refused.contains("no_route_to_pod")
     });
+    // An operator sees it without asking as a pod.
+    let ready = admin(&agent, "/readyz").body;
+    assert!(
+        ready.contains("identity.egressRanges contains 1 address(es) that Kubernetes reports"),
+        "{ready}"
+    );
 }
