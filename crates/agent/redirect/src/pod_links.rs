@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::net::Protocol;
 
 use crate::error::Error;
-use crate::netlink::{ERROR, NetlinkSocket, REQUEST, attribute, message, next_attribute, u32_at};
+use crate::netlink::{ERROR, NetlinkSocket, REQUEST, attribute, error_of, message, next_attribute, u32_at};
 
 /// The subsystem of routes and devices (`NETLINK_ROUTE`). Its number is 0, for which rustix has no [`Protocol`].
 const ROUTE: Option<Protocol> = None;
@@ -129,12 +129,26 @@ impl PodLinks {
                 match answer.kind {
                     // An answer to an earlier request, for which this socket did not wait long enough.
                     _ if answer.sequence != self.sequence => {}
-                    ERROR => return Ok(None),
+                    ERROR => return error_of(&answer.body).map_or(Ok(None), absent_or_failed),
                     kind if kind == expected => return Ok(Some(answer.body)),
                     _ => {}
                 }
             }
         }
+    }
+}
+
+/// Returns `None` for the errors that mean that there is no such route or device: no route, one that refuses, a source that is not the
+/// node's, or a device that is gone. Other errors are failures.
+fn absent_or_failed(error: Errno) -> Result<Option<Vec<u8>>, Errno> {
+    match error {
+        Errno::NETUNREACH
+        | Errno::HOSTUNREACH
+        | Errno::ACCESS
+        | Errno::INVAL
+        | Errno::NODEV
+        | Errno::NOENT => Ok(None),
+        error => Err(error),
     }
 }
 

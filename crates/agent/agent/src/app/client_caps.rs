@@ -256,7 +256,11 @@ mod tests {
         for descriptors in [256, 1024, 4096] {
             let room = room(None, descriptors, "connections: 100000");
             let used = u64::from(
-                room.connections + room.guest_connections + 2 * room.upstream_requests + room.long_polls,
+                room.connections
+                    + room.guest_connections
+                    + room.closing_connections
+                    + 2 * room.upstream_requests
+                    + room.long_polls,
             ) + room.listening_sockets_per_address as u64;
             assert!(used + OTHER_DESCRIPTORS <= descriptors, "{descriptors}: {room:?}");
         }

@@ -78,11 +78,16 @@ impl EgressAddresses {
         let questions = Arc::<Questions>::default();
         let asked = questions.clone();
         std::thread::Builder::new().name("routes".into()).spawn(move || {
-            while let Some((ends, answers)) = asked.next() {
+            // Nothing waits for a thread that has ended, also after a panic.
+            let asked = EndOfQuestions(asked);
+            while let Some((ends, answers)) = asked.0.next() {
                 let found = finder.find(ends);
                 for answer in answers {
                     // An error means that the connection has ended.
                     let _ = answer.send(found.clone());
+                }
+                if asked.0.is_idle() {
+                    finder.refresh_if_outdated();
                 }
             }
         })?;
@@ -100,8 +105,10 @@ impl EgressAddresses {
     /// The route leads into no pod's namespace, or into one of a pod that the API server has not reported.
     pub(crate) async fn owner(&self, pair: SocketPair) -> Found {
         let answer = self.questions.ask(AddressEnds { peer: pair.peer.ip(), local: pair.local.ip() });
-        // Without an answer, the thread has panicked.
-        let found = answer.await.unwrap_or(Err(RejectionReason::NoRouteToPod));
+        let found = answer.await.unwrap_or_else(|_| {
+            tracing::error!("the thread that reads the node's routes has ended; the agent refuses connections from identity.egressRanges until it restarts");
+            Err(RejectionReason::NoRouteToPod)
+        });
         let mut last = self.last();
         if last.len() >= MOST_RESULTS {
             last.clear();
@@ -134,6 +141,15 @@ impl Drop for EgressAddresses {
     }
 }
 
+/// Ends the questions when it is dropped.
+struct EndOfQuestions(Arc<Questions>);
+
+impl Drop for EndOfQuestions {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// The addresses at both ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddressEnds {
@@ -158,6 +174,9 @@ impl Questions {
     fn ask(&self, ends: AddressEnds) -> oneshot::Receiver<Found> {
         let (sender, receiver) = oneshot::channel();
         let mut waiting = self.waiting();
+        if waiting.has_ended {
+            return receiver;
+        }
         match waiting.by_ends.iter_mut().find(|(asked, _)| *asked == ends) {
             Some((_, senders)) => {
                 // A client that ends its connection and opens the next one must not add up while a reading takes long.
@@ -179,8 +198,17 @@ impl Questions {
         if waiting.has_ended { None } else { waiting.by_ends.pop_front() }
     }
 
+    /// True if no connection waits.
+    fn is_idle(&self) -> bool {
+        self.waiting().by_ends.is_empty()
+    }
+
     fn end(&self) {
-        self.waiting().has_ended = true;
+        let mut waiting = self.waiting();
+        waiting.has_ended = true;
+        // Whoever waits learns that there is no answer.
+        waiting.by_ends.clear();
+        drop(waiting);
         self.changed.notify_one();
     }
 
@@ -199,6 +227,8 @@ pub(crate) struct EgressFinder<R, P> {
     hints: BTreeMap<IpAddr, Option<PodNamespace>>,
     /// The version of the view of pods from which the addresses are; `None` before the first.
     version: Option<u64>,
+    /// True if a client's namespace was none of the hints', so a route may have changed.
+    is_outdated: bool,
     repeats: Gcra,
     clock: Clock,
 }
@@ -207,7 +237,7 @@ impl<R: NodeRoutes, P: PodAddressClaims> EgressFinder<R, P> {
     /// Creates a finder that knows no route yet.
     pub(crate) fn new(routes: R, pods: P, clock: Clock) -> Self {
         let repeats = Gcra::new(REPEATS_PER_SECOND, 1);
-        Self { routes, pods, hints: BTreeMap::new(), version: None, repeats, clock }
+        Self { routes, pods, hints: BTreeMap::new(), version: None, is_outdated: false, repeats, clock }
     }
 
     fn find(&mut self, ends: AddressEnds) -> Found {
@@ -215,16 +245,22 @@ impl<R: NodeRoutes, P: PodAddressClaims> EgressFinder<R, P> {
         let namespace = to_client.ok_or(RejectionReason::NoRouteToPod)?;
         // Before any hint counts, because a pod that the API server has just reported can be in the same namespace.
         self.follow_view();
-        let mut owner = self.only_owner(namespace);
-        if owner == Err(RejectionReason::UnknownPod) && self.repeats.take(self.clock.now()).is_ok() {
-            self.hints.clear();
-            self.read_missing_hints();
-            owner = self.only_owner(namespace);
-        }
+        let owner = self.only_owner(namespace);
+        // Most often a pod that the API server has not reported yet. Others must not wait until all routes are read for it.
+        self.is_outdated |= owner == Err(RejectionReason::UnknownPod);
         // The kernel gives the number of a namespace that has ended to another one. If the client's route still leads to this number, the
         // client's namespace has it since the first reading, so the pod's own route led to the same namespace.
         let is_unchanged = self.routes.namespace_of(ends.peer, Some(ends.local)) == to_client;
         if is_unchanged { owner } else { Err(RejectionReason::UnknownPod) }
+    }
+
+    /// Reads all routes again if one may have changed. The client that noticed it asks again.
+    fn refresh_if_outdated(&mut self) {
+        if self.is_outdated && self.repeats.take(self.clock.now()).is_ok() {
+            self.is_outdated = false;
+            self.hints.clear();
+            self.read_missing_hints();
+        }
     }
 
     /// Takes over the addresses of the latest view of pods.
@@ -239,7 +275,8 @@ impl<R: NodeRoutes, P: PodAddressClaims> EgressFinder<R, P> {
     fn read_missing_hints(&mut self) {
         let mut before = std::mem::take(&mut self.hints);
         for address in self.pods.claimed_addresses() {
-            let hint = before.remove(&address).unwrap_or_else(|| self.routes.namespace_of(address, None));
+            let known = before.remove(&address).flatten();
+            let hint = known.or_else(|| self.routes.namespace_of(address, None));
             self.hints.insert(address, hint);
         }
     }
@@ -358,12 +395,18 @@ mod tests {
         let mut readings = || {
             let before = routes.readings();
             assert_eq!(finder.find(ends("169.254.172.8")), Err(RejectionReason::UnknownPod));
-            routes.readings() - before
+            let first = routes.readings();
+            finder.refresh_if_outdated();
+            (first - before, routes.readings() - first)
         };
         let (client, pods) = (2, 2);
-        assert_eq!(readings(), client + 2 * pods, "for the view, and because a route can have changed");
+        assert_eq!(
+            readings(),
+            (client + pods, pods),
+            "for the view, and after the answer because a route can have changed"
+        );
         for _ in 0..100 {
-            assert_eq!(readings(), client);
+            assert_eq!(readings(), (client, 0));
         }
     }
 
@@ -389,6 +432,26 @@ mod tests {
         drop((other, later));
         questions.end();
         assert!(questions.next().is_none());
+    }
+
+    /// A thread that has ended, as after a panic, keeps nobody waiting.
+    #[tokio::test]
+    async fn after_the_end_nobody_waits() {
+        let questions = Arc::new(Questions::default());
+        let before = questions.ask(ends("169.254.172.7"));
+        drop(EndOfQuestions(questions.clone()));
+        assert!(before.await.is_err() && questions.ask(ends("169.254.172.7")).await.is_err());
+    }
+
+    #[test]
+    fn a_route_that_came_later_is_read_again() {
+        let (mut finder, routes) = finder();
+        routes.lead("10.4.0.7", None);
+        assert_eq!(finder.find(ends("169.254.172.7")), Err(RejectionReason::UnknownPod));
+        routes.lead("10.4.0.7", Some(1));
+        assert_eq!(finder.find(ends("169.254.172.7")), Err(RejectionReason::UnknownPod));
+        finder.refresh_if_outdated();
+        assert_eq!(finder.find(ends("169.254.172.7")), owner("cart", "10.4.0.7"));
     }
 
     #[test]

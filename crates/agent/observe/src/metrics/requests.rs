@@ -121,7 +121,7 @@ impl RequestMetrics {
             ),
             (
                 "seawall_connections_reset_unacknowledged",
-                "Connections that the agent had ended and reset, because their clients' machines had not acknowledged the last bytes",
+                "Connections that the agent had ended and then reset, because the client had not closed its side in time",
                 count(|counts| &counts.reset_unacknowledged),
             ),
             (

@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+use rustix::io::Errno;
 use seawall_core::attestation::ConnectionEnds;
 use seawall_core::{Moment, clock};
 
@@ -142,7 +143,10 @@ impl<P: ServedPod> TrafficThread<P> {
         if self.accept_failures.take(now).is_ok() {
             tracing::warn!(%error, "cannot accept connections");
         }
-        let reset = self.closing.borrow_mut().reset_all();
+        let lacks_descriptors = [Errno::MFILE, Errno::NFILE]
+            .iter()
+            .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
+        let reset = if lacks_descriptors { self.closing.borrow_mut().reset_all() } else { 0 };
         self.record_unacknowledged(reset);
         if reset == 0 {
             self.end_longest_idle_of_largest_client(now);

@@ -33,17 +33,19 @@ async fn keep(status_file: Option<&Path>, flags: &AgentPortFlags) -> anyhow::Res
     let mut wanted = flags.now();
     // What this kernel can load; all ports until the first attempt.
     let mut ports = wanted.clone();
+    // The look counts rules, so it takes those for other addresses for these. They are replaced until a load has succeeded.
+    let mut must_load = true;
     loop {
         // The node can have got another IPv4 address.
         let now = flags.now();
-        let is_other = now != wanted;
-        if is_other {
+        if now != wanted {
             eprintln!("the agents' addresses are now {:?}", now.addresses);
-            (wanted, ports) = (now.clone(), now);
+            (wanted, ports, must_load) = (now.clone(), now, true);
         }
-        let (state, was_lost) = load_if_lost(&mut ports, is_other);
-        if was_lost {
-            eprintln!("the drop rules were missing; loaded them");
+        let (state, was_lost) = load_if_lost(&mut ports, must_load);
+        must_load &= !was_lost;
+        if was_lost && last.is_some() {
+            eprintln!("the drop rules were missing or for other addresses; loaded them");
         } else if last.as_ref() != Some(&state) {
             eprintln!("{state}");
         }
@@ -62,11 +64,11 @@ async fn keep(status_file: Option<&Path>, flags: &AgentPortFlags) -> anyhow::Res
     }
 }
 
-/// Returns the state of the rules, and true if they were missing and are loaded now. Loads them also if they are for other ports.
+/// Returns the state of the rules, and true if this call loaded them. Loads them if they are missing, or if `must_load` is true.
 /// Reduces the ports to those whose rules this kernel can load.
-fn load_if_lost(ports: &mut AgentPorts, is_other: bool) -> (DropRuleState, bool) {
+fn load_if_lost(ports: &mut AgentPorts, must_load: bool) -> (DropRuleState, bool) {
     let loaded = netfilter::has_drop_rules(ports).and_then(|is_loaded| {
-        if is_loaded && !is_other {
+        if is_loaded && !must_load {
             return Ok(false);
         }
         *ports = netfilter::load_drop_rules(ports)?;
