@@ -4,7 +4,7 @@
 //! pod has an IPv4 address of 169.254.172.0/22, which the plugin chooses and reports to nobody.
 //!
 //! The kernel's record of a connection does not name the owner of such an address: a pod writes records with any address under its own
-//! cgroup, and a flood of them evicts another pod's record. So this module asks a second witness that no pod can choose: the node's
+//! cgroup, and a flood of them evicts another pod's record. So this module also uses what no pod can choose: the node's
 //! routes. If the route to the source address and the route to a pod's own address, which the API server reports, lead into one network
 //! namespace, the source address is that pod's. The connection must then still have a record under this pod's cgroup, like every
 //! other connection. Without a route into a pod's namespace, as on a node with a bridge, the agent refuses the connection.
@@ -78,7 +78,6 @@ impl EgressAddresses {
         let questions = Arc::<Questions>::default();
         let asked = questions.clone();
         std::thread::Builder::new().name("routes".into()).spawn(move || {
-            // Nothing waits for a thread that has ended, also after a panic.
             let asked = EndOfQuestions(asked);
             while let Some((ends, answers)) = asked.0.next() {
                 let found = finder.find(ends);
@@ -105,10 +104,8 @@ impl EgressAddresses {
     /// The route leads into no pod's namespace, or into one of a pod that the API server has not reported.
     pub(crate) async fn owner(&self, pair: SocketPair) -> Found {
         let answer = self.questions.ask(AddressEnds { peer: pair.peer.ip(), local: pair.local.ip() });
-        let found = answer.await.unwrap_or_else(|_| {
-            tracing::error!("the thread that reads the node's routes has ended; the agent refuses connections from identity.egressRanges until it restarts");
-            Err(RejectionReason::NoRouteToPod)
-        });
+        // Without an answer, the thread has ended (see `EndOfQuestions`).
+        let found = answer.await.unwrap_or(Err(RejectionReason::NoRouteToPod));
         let mut last = self.last();
         if last.len() >= MOST_RESULTS {
             last.clear();
@@ -141,11 +138,16 @@ impl Drop for EgressAddresses {
     }
 }
 
-/// Ends the questions when it is dropped.
+/// Ends the questions when the thread ends, and logs it once if the thread panicked. A line for each request would let a pod fill the log.
 struct EndOfQuestions(Arc<Questions>);
 
 impl Drop for EndOfQuestions {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(
+                "the thread that reads the node's routes panicked; the agent refuses connections from identity.egressRanges until it restarts"
+            );
+        }
         self.0.end();
     }
 }
@@ -227,7 +229,7 @@ pub(crate) struct EgressFinder<R, P> {
     hints: BTreeMap<IpAddr, Option<PodNamespace>>,
     /// The version of the view of pods from which the addresses are; `None` before the first.
     version: Option<u64>,
-    /// True if a client's namespace was none of the hints', so a route may have changed.
+    /// True if a client's namespace was no pod's, so a route may have changed.
     is_outdated: bool,
     repeats: Gcra,
     clock: Clock,
@@ -272,6 +274,7 @@ impl<R: NodeRoutes, P: PodAddressClaims> EgressFinder<R, P> {
         }
     }
 
+    /// Reads the routes of the addresses that have no hint, and forgets addresses that no pod claims any more.
     fn read_missing_hints(&mut self) {
         let mut before = std::mem::take(&mut self.hints);
         for address in self.pods.claimed_addresses() {

@@ -20,6 +20,15 @@ fn connect(pod: &str, device: &str, addresses: &[&str]) {
     }
 }
 
+/// A node whose pods have an own address each, and the first one another address over a pair of its own.
+fn connected() -> (Lab, PodLinks) {
+    let lab = Lab::new();
+    connect("pod1", "own1", &["fd77::1"]);
+    connect("pod2", "own2", &["fd77::2"]);
+    connect("pod1", "egress1", &["169.254.172.1"]);
+    (lab, within("node", || PodLinks::open().unwrap()))
+}
+
 fn namespace(links: &mut PodLinks, to: &str) -> Option<PodNamespace> {
     links.namespace_of(address(to), None).unwrap()
 }
@@ -27,12 +36,8 @@ fn namespace(links: &mut PodLinks, to: &str) -> Option<PodNamespace> {
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn two_addresses_lead_into_one_namespace_where_they_are_one_pods() {
-    let _lab = Lab::new();
-    connect("pod1", "own1", &["fd77::1"]);
-    connect("pod1", "egress1", &["169.254.172.1"]);
-    connect("pod2", "own2", &["fd77::2"]);
+    let (_lab, mut links) = connected();
     connect("pod2", "egress2", &["169.254.172.2"]);
-    let mut links = within("node", || PodLinks::open().unwrap());
     let [one, two] = ["fd77::1", "fd77::2"].map(|own| namespace(&mut links, own).unwrap());
     assert_ne!(one, two);
     for _ in 0..2 {
@@ -70,11 +75,7 @@ fn an_address_leads_where_the_route_of_now_does() {
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn a_number_that_is_used_again_leads_to_who_has_it_now() {
-    let _lab = Lab::new();
-    connect("pod1", "own1", &["fd77::1"]);
-    connect("pod2", "own2", &["fd77::2"]);
-    connect("pod1", "egress1", &["169.254.172.1"]);
-    let mut links = within("node", || PodLinks::open().unwrap());
+    let (_lab, mut links) = connected();
     let [one, two] = ["fd77::1", "fd77::2"].map(|own| namespace(&mut links, own).unwrap());
     assert_eq!(namespace(&mut links, "169.254.172.1"), Some(one));
     let index = |device: &str| {
@@ -95,11 +96,7 @@ fn a_number_that_is_used_again_leads_to_who_has_it_now() {
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn a_pair_whose_other_end_moved_leads_to_where_it_is_now() {
-    let _lab = Lab::new();
-    connect("pod1", "own1", &["fd77::1"]);
-    connect("pod1", "egress1", &["169.254.172.1"]);
-    connect("pod2", "own2", &["fd77::2"]);
-    let mut links = within("node", || PodLinks::open().unwrap());
+    let (_lab, mut links) = connected();
     let one = namespace(&mut links, "fd77::1").unwrap();
     assert_eq!(namespace(&mut links, "169.254.172.1"), Some(one));
     assert!(ip("-n pod1 link set egress1p netns cloud"));
@@ -113,10 +110,7 @@ fn a_pair_whose_other_end_moved_leads_to_where_it_is_now() {
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn a_route_for_a_range_makes_its_addresses_nobodys() {
-    let _lab = Lab::new();
-    connect("pod1", "own1", &["fd77::1"]);
-    connect("pod1", "egress1", &["169.254.172.1"]);
-    let mut links = within("node", || PodLinks::open().unwrap());
+    let (_lab, mut links) = connected();
     assert!(ip("-n node route add 169.254.172.0/22 dev egress1"));
     assert!(ip("-n node route add 169.254.173.1/32 nexthop dev egress1 nexthop dev up0"));
     assert!(ip("-n node route add unreachable 169.254.174.1/32"));

@@ -36,11 +36,16 @@ async fn keep(status_file: Option<&Path>, flags: &AgentPortFlags) -> anyhow::Res
     // The look counts rules, so it takes those for other addresses for these. They are replaced until a load has succeeded.
     let mut must_load = true;
     loop {
-        // The node can have got another IPv4 address.
-        let now = flags.now();
-        if now != wanted {
-            eprintln!("the agents' addresses are now {:?}", now.addresses);
-            (wanted, ports, must_load) = (now.clone(), now, true);
+        // The node can have got another IPv4 address. An agent that runs still listens at the one before.
+        let before = wanted.addresses.len();
+        for address in flags.now().addresses {
+            if !wanted.addresses.contains(&address) {
+                wanted.addresses.push(address);
+            }
+        }
+        if wanted.addresses.len() > before {
+            eprintln!("the agents' addresses are now {:?}", wanted.addresses);
+            (ports, must_load) = (wanted.clone(), true);
         }
         let (state, was_lost) = load_if_lost(&mut ports, must_load);
         must_load &= !was_lost;
