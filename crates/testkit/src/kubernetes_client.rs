@@ -4,11 +4,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::Request;
@@ -21,8 +19,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
-use crate::objects::{self, NAMESPACE, NODE_NAME, pods_path, service_accounts_path};
-use crate::waiting::wait_until_true;
+use crate::objects::{self, NAMESPACE, pods_path, service_accounts_path};
 
 /// A client for raw requests.
 #[derive(Clone, Debug)]
@@ -33,11 +30,25 @@ pub struct KubernetesApi {
 }
 
 /// The runtime of every call: its threads stay where they were made, on the node.
-fn runtime() -> &'static tokio::runtime::Runtime {
+pub(crate) fn runtime() -> &'static tokio::runtime::Runtime {
     static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
     })
+}
+
+/// The TLS of a client that trusts the certificates in this file alone.
+pub(crate) fn tls_trusting(certificates: &Path) -> rustls::ClientConfig {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(certificates).into_iter().flatten() {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    rustls::ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth()
 }
 
 impl KubernetesApi {
@@ -45,18 +56,8 @@ impl KubernetesApi {
     pub fn new(address: SocketAddr, certificate: &Path, token: &str) -> Self {
         // Made now, by a thread of the node.
         let _ = runtime();
-        let mut roots = rustls::RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(certificate).into_iter().flatten() {
-            roots.add(certificate.unwrap()).unwrap();
-        }
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let tls = rustls::ClientConfig::builder_with_provider(provider.into())
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
+            .with_tls_config(tls_trusting(certificate))
             .https_only()
             .enable_http1()
             .build();
@@ -159,46 +160,6 @@ impl KubernetesApi {
         self.call_expecting_success("DELETE", &format!("{}/{name}", pods_path()), Some(&body));
     }
 
-    /// Opens a watch of the node's pods, like a kubelet's. Returns when the API server has opened it.
-    pub fn watch_pods(&self) -> PodWatch {
-        let uri = format!(
-            "{}/api/v1/pods?watch=1&timeoutSeconds=3600&fieldSelector=spec.nodeName={NODE_NAME}",
-            self.base
-        );
-        let bearer = format!("Bearer {}", self.token);
-        let request = move || {
-            Request::get(&uri).header("authorization", &bearer).body(Full::<Bytes>::default()).unwrap()
-        };
-        let client = self.client.clone();
-        let heard = Arc::new(Mutex::new(HashSet::new()));
-        let watch = PodWatch { heard: Arc::clone(&heard) };
-        let (opened, opening) = std::sync::mpsc::channel();
-        runtime().spawn(async move {
-            // The API server ends a watch that reads too slowly. A kubelet then opens another one, which begins with all pods.
-            while Arc::strong_count(&heard) > 1 {
-                let Ok(response) = client.request(request()).await else {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                };
-                let _ = opened.send(());
-                let mut body = response.into_body();
-                let mut unread = Vec::new();
-                while let Some(Ok(frame)) = body.frame().await {
-                    unread.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
-                    while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
-                        let line: Vec<u8> = unread.drain(..=end).collect();
-                        let event: Value = serde_json::from_slice(&line).unwrap();
-                        if let Some(name) = event["object"]["metadata"]["name"].as_str() {
-                            heard.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
-                        }
-                    }
-                }
-            }
-        });
-        opening.recv().unwrap();
-        watch
-    }
-
     /// Returns the reason and the message of each event of this pod.
     pub fn pod_events(&self, pod: &str) -> Vec<(String, String)> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={pod}");
@@ -206,20 +167,5 @@ impl KubernetesApi {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let items = list["items"].as_array().unwrap().iter();
         items.map(|event| (text(&event["reason"]), text(&event["message"]))).collect()
-    }
-}
-
-/// The names of the pods that the API server has reported on a watch.
-#[derive(Debug)]
-pub struct PodWatch {
-    heard: Arc<Mutex<HashSet<String>>>,
-}
-
-impl PodWatch {
-    /// Waits until the API server has reported this pod. All changes before it have then been reported, too.
-    pub fn wait_for_pod(&self, pod: &str) {
-        wait_until_true("the watch to report a pod", || {
-            self.heard.lock().unwrap_or_else(PoisonError::into_inner).contains(pod)
-        });
     }
 }

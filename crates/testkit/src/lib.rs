@@ -1,8 +1,9 @@
 //! Helpers for tests only: servers that do exactly what a test tells them, well or badly, a real Kubernetes control plane
-//! and a client for it, with the objects that tests make in it, a whole node of a cluster, the agent as a process, models of
+//! and a client for it, a relay before it, with the objects that tests make in it, a whole node of a cluster, the agent as a process, models of
 //! its clients, a real browser, fault servers and pages of the tool, and functions that wait.
 
 pub mod agent;
+pub mod api_server_relay;
 pub mod aws_sdk_models;
 pub mod browser;
 pub mod closure_server;

@@ -53,6 +53,8 @@ pub(crate) struct World {
     pub(crate) network: Network,
     /// Files of all of them.
     pub(crate) folder: TempDir,
+    /// The agent's own.
+    pub(crate) kubeconfig: PathBuf,
 }
 
 /// A pod whose container can run.
@@ -81,7 +83,7 @@ impl World {
         let config = folder.path().join("agent.yaml");
         std::fs::write(&config, yaml(&listen, &identity, google, &cloud)).unwrap();
         let agent = Agent::start(PROGRAM, &config);
-        let world = Self { agent, cloud, api, plane, network, folder };
+        let world = Self { agent, cloud, api, plane, network, folder, kubeconfig };
         wait_until_true("the agent to be ready", || world.admin("/readyz").status == 200);
         world
     }
