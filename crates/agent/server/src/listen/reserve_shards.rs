@@ -6,40 +6,72 @@
 //! ([`mod@super::shard_program`]). Its backlog, its throttle and its places for guests affect no other client.
 //!
 //! A client moves even if it seems to be alone in its shard. The thread cannot know: while the backlog is full, the other client's
-//! connections do not reach the thread. If three clients overload a shard about equally, none of them moves.
+//! connections do not reach the thread. If several clients overload a shard together, they move together.
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 
-/// The client with most of the connections that the thread has accepted from a shard while connections waited.
+/// Finds the clients that overload a shard: counts the connections that the thread has accepted from it since it is overloaded.
 ///
-/// It is the candidate of a majority vote (Boyer and Moore): each of its connections adds to its lead, and each one of another client
-/// takes from it. Without a lead, the next client is the candidate. A client with clearly more than half of the connections soon has
-/// the lead, however many clients there are. Two equal ones get it by chance.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct HeaviestClient {
-    address: Option<IpAddr>,
-    lead: u8,
+/// There are few counts, however many clients there are (Misra and Gries): a connection of a client without a count lowers all counts if
+/// none is free. So a client with more than a ninth of the connections gets a high count in the end. With a single candidate (the majority
+/// vote of Boyer and Moore), three clients that each sent a third of the connections stayed in their shard, and another client got 5
+/// answers there instead of 400.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientCounts {
+    counts: [(IpAddr, u8); Self::CLIENTS],
+    is_used: bool,
 }
 
-impl HeaviestClient {
-    /// The lead at which a client has clearly more connections than the others of its shard together.
-    const CLEAR: u8 = 32;
+impl Default for ClientCounts {
+    fn default() -> Self {
+        let free = (IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+        Self { counts: [free; Self::CLIENTS], is_used: false }
+    }
+}
+
+impl ClientCounts {
+    const CLIENTS: usize = 8;
+
+    /// The count that makes a client move. Then the counts stay as they are until [`Self::take_heavy`] or [`Self::clear`].
+    const HEAVY: u8 = 32;
 
     /// Counts an accepted connection of this client.
     pub(super) fn record(&mut self, client: IpAddr) {
-        if self.lead == 0 {
-            self.address = Some(client);
+        if self.has_heavy() {
+            return;
         }
-        if self.address == Some(client) {
-            self.lead = (self.lead + 1).min(Self::CLEAR);
-        } else {
-            self.lead -= 1;
+        self.is_used = true;
+        let counts = &mut self.counts;
+        let own = counts.iter().position(|(address, count)| *address == client && *count > 0);
+        match own.or_else(|| counts.iter().position(|(_, count)| *count == 0)) {
+            Some(place) => counts[place] = (client, counts[place].1 + 1),
+            None => counts.iter_mut().for_each(|(_, count)| *count -= 1),
         }
     }
 
-    /// Returns the client that overloads the shard, if it is clear which one.
-    pub(super) fn clear_leader(&self) -> Option<IpAddr> {
-        self.address.filter(|_| self.lead >= Self::CLEAR)
+    /// Returns the clients that overload the shard, the one with the highest count first, and clears the counts. These are a client
+    /// whose count is [`Self::HEAVY`] and the others with at least half of that. Without such a client, returns none and clears nothing.
+    pub(super) fn take_heavy(&mut self) -> Vec<IpAddr> {
+        if !self.has_heavy() {
+            return Vec::new();
+        }
+        let mut heavy: Vec<_> =
+            self.counts.iter().copied().filter(|(_, count)| *count >= Self::HEAVY / 2).collect();
+        self.clear();
+        heavy.sort_by_key(|(_, count)| Reverse(*count));
+        heavy.into_iter().map(|(address, _)| address).collect()
+    }
+
+    /// Forgets all clients. Writes nothing if there are none: most shards are idle.
+    pub(super) fn clear(&mut self) {
+        if self.is_used {
+            *self = Self::default();
+        }
+    }
+
+    fn has_heavy(&self) -> bool {
+        self.counts.iter().any(|(_, count)| *count >= Self::HEAVY)
     }
 }
 
@@ -70,13 +102,15 @@ impl ReserveShards {
         self.0.push(ReserveShard { lane, listener, client: None, calm_looks: 0 });
     }
 
-    /// Gives the client a reserve shard at this listener. Returns its index, and the client that had it until now. A client whose reserve
-    /// shard is calm loses it if no other one is free. Returns `None` if the client has one already, or if other clients overload all.
+    /// True if the client has a reserve shard at this listener.
+    pub(super) fn has(&self, listener: usize, client: IpAddr) -> bool {
+        self.0.iter().any(|reserve| reserve.listener == listener && reserve.client == Some(client))
+    }
+
+    /// Gives a client that has none a reserve shard at this listener. Returns its index, and the client that had it until now. A client whose
+    /// reserve shard is calm loses it if no other one is free. Returns `None` if other clients overload all.
     pub(super) fn take(&mut self, listener: usize, client: IpAddr) -> Option<(usize, Option<IpAddr>)> {
         let is_here = |reserve: &ReserveShard| reserve.listener == listener;
-        if self.0.iter().any(|reserve| is_here(reserve) && reserve.client == Some(client)) {
-            return None;
-        }
         let usable = self
             .0
             .iter_mut()
@@ -114,16 +148,43 @@ mod tests {
     const LOUD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 3));
     const QUIET: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 1, 3));
 
+    fn client(network: u8) -> IpAddr {
+        IpAddr::from([10, 0, network, 3])
+    }
+
+    /// Returns the clients that move while a connection of each of these clients comes in turn, so many times.
+    fn moving(clients: &[u8], rounds: usize) -> Vec<IpAddr> {
+        let mut counts = ClientCounts::default();
+        let mut found = Vec::new();
+        for _ in 0..rounds {
+            clients.iter().for_each(|network| counts.record(client(*network)));
+            found.extend(counts.take_heavy());
+        }
+        found.sort();
+        found
+    }
+
     #[test]
-    fn the_heaviest_client_has_clearly_more_connections_than_the_others_together() {
-        let mut heaviest = HeaviestClient::default();
-        assert_eq!(heaviest.clear_leader(), None);
-        (0..10_000).for_each(|number| heaviest.record(if number % 2 == 0 { QUIET } else { LOUD }));
-        assert_eq!(heaviest.clear_leader(), None, "none has more than the other");
-        (0..10_000).for_each(|number| heaviest.record(if number % 4 == 0 { QUIET } else { LOUD }));
-        assert_eq!(heaviest.clear_leader(), Some(LOUD));
-        (0..64).for_each(|_| heaviest.record(QUIET));
-        assert_eq!(heaviest.clear_leader(), Some(QUIET), "the load has changed");
+    fn the_clients_with_most_connections_move_however_many_clients_there_are() {
+        assert!(moving(&[1], 31).is_empty());
+        assert_eq!(moving(&[1], 64), [client(1), client(1)]);
+        assert_eq!(moving(&[2, 1, 1, 1], 11), [client(1)], "the other one has a third as many");
+        assert!(moving(&[1, 2, 3], 31).is_empty(), "each has 31 of 93");
+        assert_eq!(moving(&[1, 2, 3], 32), [client(1), client(2), client(3)]);
+        let half: Vec<u8> = (2..102).flat_map(|other| [1, other]).collect();
+        assert_eq!(moving(&half, 1), [client(1)]);
+        let equal: Vec<u8> = (0..9).collect();
+        assert!(moving(&equal, 1000).is_empty(), "nine clients with as many each");
+    }
+
+    #[test]
+    fn a_client_that_was_heavy_before_the_counts_were_cleared_does_not_move() {
+        let mut counts = ClientCounts::default();
+        (0..1000).for_each(|_| counts.record(QUIET));
+        counts.clear();
+        (0..1000).for_each(|_| counts.record(LOUD));
+        assert_eq!(counts.take_heavy(), [LOUD]);
+        assert!(counts.take_heavy().is_empty());
     }
 
     fn two_of_each_listener() -> ReserveShards {
@@ -133,11 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_at_most_one_reserve_shard_at_each_listener() {
+    fn a_client_can_have_a_reserve_shard_at_each_listener() {
         let mut shards = two_of_each_listener();
         assert!(!shards.is_in_use());
         assert_eq!(shards.take(1, LOUD), Some((3, None)));
-        assert_eq!(shards.take(1, LOUD), None);
+        assert!(shards.has(1, LOUD) && !shards.has(0, LOUD) && !shards.has(1, QUIET));
         assert_eq!(shards.take(0, LOUD), Some((1, None)));
         assert_eq!(shards.take(1, QUIET), Some((2, None)));
         let third = IpAddr::from([10, 0, 2, 3]);

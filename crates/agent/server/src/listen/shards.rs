@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::net::{SocketFlags, acceptfrom_with, listen};
 use seawall_core::{Gcra, Moment, clock};
 
-use super::reserve_shards::{HeaviestClient, ReserveShards};
+use super::reserve_shards::{ClientCounts, ReserveShards};
 use super::{
     BACKLOG, DEFERRED_SECONDS, ListenerShard, MAX_BACKLOG, OVERLOADED_DEFERRED_SECONDS, ShardKind,
     defer_accept,
@@ -79,7 +79,7 @@ struct ShardWait {
     /// The number of connections that the thread has accepted since the last call of [`ListenerShards::throttle_connects`].
     accepted_since_throttled: u32,
     controller: ConnectController,
-    heaviest: HeaviestClient,
+    clients: ClientCounts,
 }
 
 impl Default for ShardWait {
@@ -93,7 +93,7 @@ impl Default for ShardWait {
             until_calm: 0,
             accepted_since_throttled: 0,
             controller: ConnectController::default(),
-            heaviest: HeaviestClient::default(),
+            clients: ClientCounts::default(),
         }
     }
 }
@@ -245,7 +245,10 @@ impl ListenerShards {
         if !self.needs_resume() {
             // The counts of accepted connections restart at zero when the first connection must wait.
             // So do the controllers: a throttle that was switched off for some time may work now.
-            self.waits.iter_mut().for_each(|wait| (wait.accepted, wait.controller) = Default::default());
+            for wait in &mut self.waits {
+                (wait.accepted, wait.controller) = Default::default();
+                wait.clients.clear();
+            }
             self.is_first_left = true;
             self.last_throttled = None;
         }
@@ -329,13 +332,13 @@ impl ListenerShards {
             return Ok(());
         }
         self.last_throttled = Some(now);
-        (0..self.lanes.len()).for_each(|lane| self.reserve_shard_for_heaviest(lane, now));
+        (0..self.lanes.len()).for_each(|lane| self.move_heavy_clients(lane, now));
         let (mut changed, mut result) = (None, Ok(()));
         for (lane, wait) in self.lanes.iter().zip(&mut self.waits) {
             let accepted = std::mem::take(&mut wait.accepted_since_throttled);
             let Some(program) = lane.program.as_ref().filter(|_| wait.must_bound()) else {
                 wait.controller.reset_while_nothing_waits(period);
-                wait.heaviest = HeaviestClient::default();
+                wait.clients.clear();
                 continue;
             };
             let waiting = match tcp_info::backlog_length(&lane.socket) {
@@ -357,33 +360,61 @@ impl ListenerShards {
         result.and(applied)
     }
 
-    /// Gives the client that overloads this shard a reserve shard. The throttle of the client moves with it.
-    fn reserve_shard_for_heaviest(&mut self, lane: usize, now: Moment) {
-        let (shard, wait) = (&self.lanes[lane], &self.waits[lane]);
+    /// Gives the clients that overload this shard reserve shards, as far as there are enough.
+    fn move_heavy_clients(&mut self, lane: usize, now: Moment) {
+        let (shard, wait) = (&self.lanes[lane], &mut self.waits[lane]);
+        if !wait.is_overloaded() {
+            wait.clients.clear();
+            return;
+        }
+        let heavy = wait.clients.take_heavy();
         let Some(program) =
-            shard.program.as_ref().filter(|_| wait.is_overloaded() && shard.kind == ShardKind::Usual)
+            shard.program.clone().filter(|_| shard.kind == ShardKind::Usual && !heavy.is_empty())
         else {
             return;
         };
-        let Some(client) = wait.heaviest.clear_leader() else { return };
-        let Some((own, before)) = self.reserve.take(shard.listener_index, client) else { return };
-        before.iter().for_each(|before| program.end_reserve(*before));
-        program.reserve(client, self.lanes[own].number);
-        if self.logged_moves.take(now).is_ok() {
-            tracing::info!(address = %client, "a client overloads its shard of the listener and gets one of its own");
+        let listener = shard.listener_index;
+        let heavy: Vec<_> = heavy.into_iter().filter(|client| !self.reserve.has(listener, *client)).collect();
+        let take = |client: &IpAddr| Some((*client, self.reserve.take(listener, *client)?));
+        let moved: Vec<_> = heavy.iter().filter_map(take).collect();
+        for (client, (own, before)) in &moved {
+            before.iter().for_each(|before| program.end_reserve(*before));
+            program.reserve(*client, self.lanes[*own].number);
         }
-        // The kernel must not go on to drop the connections of the others in this shard.
-        program.set_admitted_part(shard.number, 1.0);
-        self.waits[own].controller = self.waits[lane].controller.move_to_reserve();
-        // Meanwhile the thread also accepts what the client has left in its usual shard, so few connections may wait in the reserve shard.
-        let limits = [(lane, self.waits[lane].backlog, CALM_AFTER_MOVE), (own, LEAST_BACKLOG, CALM_AFTER)];
-        for (lane, backlog, until_calm) in limits {
-            // After a failure, the next look tries again.
-            if self.lanes[lane].apply_limits(&self.waits[lane], backlog, false).is_ok() {
-                (self.waits[lane].backlog, self.waits[lane].until_calm) = (backlog, until_calm);
+        if moved.is_empty() {
+            return;
+        }
+        if self.logged_moves.take(now).is_ok() {
+            let addresses: Vec<_> = moved.iter().map(|(client, _)| client.to_string()).collect();
+            tracing::info!(
+                addresses = addresses.join(", "),
+                "clients that overload their shard of the listener get one each"
+            );
+        }
+        let mut controller = ConnectController::default();
+        if moved.len() == heavy.len() {
+            // The kernel must not go on to drop the connections of the others in this shard.
+            program.set_admitted_part(self.lanes[lane].number, 1.0);
+            let of_shard = self.waits[lane].controller.move_to_reserve();
+            // What the kernel admits of all clients of a shard is far too little for each of several.
+            if moved.len() == 1 {
+                controller = of_shard;
             }
         }
-        self.waits[lane].heaviest = HeaviestClient::default();
+        self.limit_after_move(lane, self.waits[lane].backlog, CALM_AFTER_MOVE);
+        for (_, (own, _)) in moved {
+            self.waits[own].controller = controller;
+            // Meanwhile the thread also accepts what the client has left in its usual shard, so few connections may wait in the
+            // reserve shard.
+            self.limit_after_move(own, LEAST_BACKLOG, CALM_AFTER);
+        }
+    }
+
+    /// Limits a shard from which a client has moved, or to which it has moved. After a failure, the next look tries again.
+    fn limit_after_move(&mut self, lane: usize, backlog: i32, until_calm: u32) {
+        if self.lanes[lane].apply_limits(&self.waits[lane], backlog, false).is_ok() {
+            (self.waits[lane].backlog, self.waits[lane].until_calm) = (backlog, until_calm);
+        }
     }
 
     /// Makes the kernel offer connections to `accept` even if their clients have sent nothing yet.
@@ -431,7 +462,7 @@ impl ListenerShards {
         wait.accepted = wait.accepted.saturating_add(1);
         wait.accepted_since_throttled = wait.accepted_since_throttled.saturating_add(1);
         if self.must_bound {
-            wait.heaviest.record(peer.ip().to_canonical());
+            wait.clients.record(peer.ip().to_canonical());
         }
         Ok(Some((socket.into(), peer)))
     }
@@ -459,7 +490,6 @@ pub(crate) fn new_test_shards(count: usize) -> (ListenerShards, Vec<SocketAddr>)
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
     use std::pin::pin;
     use std::task::{Context, Waker};
 
@@ -572,31 +602,69 @@ mod tests {
         assert_eq!((deferred_seconds(&lanes), backlog(&lanes)), (vec![0], most));
     }
 
+    /// Returns the shards of an address, 8 usual ones and 2 reserve shards, and the address.
+    fn shards_with_reserve() -> (ListenerShards, SocketAddr) {
+        let mut listeners = super::super::bind(&[SocketAddr::from(([127, 0, 0, 1], 0))], 1, 8).unwrap();
+        let lanes = ListenerShards::new(listeners.shards_by_thread.pop().unwrap()).unwrap();
+        (lanes, listeners.bound_addresses()[0])
+    }
+
+    fn connect_from(host: [u8; 4], address: SocketAddr) -> socket2::Socket {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((host, 0)).into()).unwrap();
+        socket.connect_timeout(&address.into(), Duration::from_secs(5)).unwrap();
+        socket.send(b"G").unwrap();
+        socket
+    }
+
+    /// Accepts 40 connections of each of these clients, in turn.
+    fn accept_many(lanes: &mut ListenerShards, lane: usize, address: SocketAddr, hosts: &[[u8; 4]]) {
+        for _ in 0..40 {
+            for host in hosts {
+                connect_from(*host, address);
+                lanes.accept(lane).unwrap().unwrap();
+            }
+        }
+    }
+
+    fn throttle(lanes: &mut ListenerShards, seconds: u64) {
+        lanes.throttle_connects(at(seconds)).unwrap();
+        lanes.throttle_connects(at(seconds) + THROTTLE_INTERVAL).unwrap();
+    }
+
+    /// Regression: three clients with a third of the connections each stayed in their shard, and another one got 5 answers of 400 there.
+    #[tokio::test]
+    async fn clients_that_overload_a_shard_together_move_together_as_far_as_there_are_reserve_shards() {
+        let loud = [1, 2, 3].map(|network| [127, 0, network, 3]);
+        for (count, is_throttled) in [(2, false), (3, true)] {
+            let (mut lanes, address) = shards_with_reserve();
+            lanes.record_left_waiting(3);
+            while lanes.waits[3].controller.update(THROTTLE_INTERVAL, 1, 250) > 0.05 {}
+            accept_many(&mut lanes, 3, address, &loud[..count]);
+            throttle(&mut lanes, 1);
+            // A throttled shard must not be without its throttle while a client overloads it.
+            assert_eq!(!lanes.waits[3].controller.admits_all(), is_throttled, "{count} clients");
+            let program = lanes.lanes[3].program.clone().unwrap();
+            program.set_admitted_part(3, 1.0);
+            program.apply(at(2)).unwrap();
+            let _clients = loud.map(|host| connect_from(host, address));
+            let moved: Vec<_> =
+                [9, 10].iter().map(|own| lanes.accept(*own).unwrap().map(|(_, peer)| peer.ip())).collect();
+            assert!(moved.iter().all(Option::is_some) && moved[0] != moved[1], "{moved:?}");
+            assert!(lanes.accept(3).unwrap().is_some(), "the third client");
+            assert!([9, 10].iter().all(|own| lanes.waits[*own].controller.admits_all()));
+        }
+    }
+
     /// Regression: beside 4,000 silent connections, another client of the shard got no answer in 10 s.
     #[tokio::test]
     async fn a_client_that_overloads_its_shard_gets_another_one_until_it_is_calm() {
-        let address: SocketAddr = ([127, 0, 0, 1], 0).into();
-        let mut listeners = super::super::bind(&[address], 1, 8).unwrap();
-        let address = listeners.bound_addresses()[0];
-        let mut lanes = ListenerShards::new(listeners.shards_by_thread.pop().unwrap()).unwrap();
+        let (mut lanes, address) = shards_with_reserve();
         let [lane, own] = [3, 10];
-        let connect = |host: [u8; 4]| {
-            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-            socket.bind(&SocketAddr::from((host, 0)).into()).unwrap();
-            socket.connect_timeout(&address.into(), Duration::from_secs(5)).unwrap();
-            socket.send(b"G").unwrap();
-            socket
-        };
+        let connect = |host| connect_from(host, address);
         let (loud, other) = ([127, 0, 0, 3], [127, 0, 1, 3]);
         lanes.record_left_waiting(lane);
-        for _ in 0..40 {
-            connect(loud);
-            lanes.accept(lane).unwrap().unwrap();
-        }
-        let throttle = |lanes: &mut ListenerShards, seconds| {
-            lanes.throttle_connects(at(seconds)).unwrap();
-            lanes.throttle_connects(at(seconds) + THROTTLE_INTERVAL).unwrap();
-        };
+        accept_many(&mut lanes, lane, address, &[loud]);
         throttle(&mut lanes, 0);
         let _left = connect(loud);
         assert!(lanes.accept(own).unwrap().is_none(), "a busy thread alone is no overload");
@@ -604,6 +672,7 @@ mod tests {
 
         // No connection waits any more, but the kernel still drops nearly all connections of the shard.
         while lanes.waits[lane].controller.update(THROTTLE_INTERVAL, 1, 250) > 0.05 {}
+        accept_many(&mut lanes, lane, address, &[loud]);
         let program = lanes.lanes[lane].program.clone().unwrap();
         program.set_admitted_part(lane, 0.0);
         program.apply(at(1)).unwrap();
