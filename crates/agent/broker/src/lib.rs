@@ -48,7 +48,7 @@ pub use credential_exchange::{EntitlementOf, ExchangeFuture, IssuedCredential, R
 pub use debug_view::PrincipalView;
 pub use failure::{ExchangeError, ExchangeFault};
 pub use lease_error::LeaseError;
-pub use pod_broker::{LeaseWatch, PodCredentialsSpec, PodLeaseClient};
+pub use pod_broker::{LeaseWatch, PodCredentialsSpec, PodLeaseClient, RefetchProgress};
 pub use principal::Principal;
 pub use settings::BrokerSettings;
 pub use throttle_key::ThrottledAccountOrWorkload;

@@ -44,6 +44,28 @@ pub struct PodLeaseClient<X: TokenExchange> {
     writer: Mutex<()>,
 }
 
+/// The progress of fetches that replace the credentials that a pod has.
+#[derive(Clone, Debug, Default)]
+pub struct RefetchProgress {
+    /// The number of fetches that have begun.
+    pub begun: usize,
+    /// The number of fetches that brought a credential.
+    pub fetched: usize,
+    /// The error of the last fetch that failed.
+    pub last_error: Option<LeaseError>,
+}
+
+impl RefetchProgress {
+    fn record_end(&mut self, result: Result<(), LeaseError>) {
+        match result {
+            Ok(()) => self.fetched += 1,
+            // The pod is not to get this credential any more, or has asked for too many others. Neither comes from the cloud.
+            Err(LeaseError::NotEntitled(_) | LeaseError::TooManyNewCredentials { .. }) => self.begun -= 1,
+            Err(error) => self.last_error = Some(error),
+        }
+    }
+}
+
 /// A watch on one credential. The watch reports each new lease of the credential.
 #[derive(Debug)]
 pub struct LeaseWatch(Option<WatchPosition>);
@@ -149,12 +171,16 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         broker.is_backed_by_state(&self.shared)
     }
 
-    /// Fetches each credential of `before`, an older client of the same pod, so that this client can replace `before`.
+    /// Fetches each valid credential of `before`, an older client of the same pod, so that this client can replace `before`.
     /// For each credential, this method starts one fetch and waits until the fetch ends. This wait can be longer than the wait of
-    /// a pod's request ([`crate::BrokerSettings::max_request_wait`]). The caller must limit the total time.
-    pub async fn refetch_leases_of_previous_client(&self, before: &Self) {
-        let held = before.principals().into_iter().filter(|view| view.lease_times.is_some());
-        let mut held: Vec<_> = held.collect();
+    /// a pod's request ([`crate::BrokerSettings::max_request_wait`]). The caller must limit the total time. Until then, `progress`
+    /// tells how far the fetches are.
+    pub async fn refetch_leases_of_previous_client(&self, before: &Self, progress: &Mutex<RefetchProgress>) {
+        let now = self.shared.now();
+        let is_valid = |view: &PrincipalView<X::Principal>| {
+            view.lease_times.is_some_and(|(_, expires, _)| expires > now)
+        };
+        let mut held: Vec<_> = before.principals().into_iter().filter(is_valid).collect();
         held.sort_by_key(|view| std::cmp::Reverse(view.last_used));
         for principal in held.into_iter().map(|view| view.principal) {
             // In a full room, a further fetch would only evict a credential that was used later.
@@ -165,13 +191,24 @@ impl<X: TokenExchange> PodLeaseClient<X> {
             if !self.shared.has_room_for_pod(self.entries.load().len()) && !is_shared() {
                 continue;
             }
-            let result = self.lease(principal.request()).await;
-            let slot = self.find(principal.request()).filter(|_| matches!(result, Err(LeaseError::TimedOut)));
-            if let Some(waiter) = slot.and_then(|slot| slot.in_flight_waiter()) {
-                // Success and failure end the wait. The pod's own requests later get the lease or the error.
-                let _ = waiter.wait().await;
-            }
+            let progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+            progress().begun += 1;
+            let result = self.fetch_until_end(principal.request()).await;
+            progress().record_end(result);
         }
+    }
+
+    /// Fetches a lease like [`PodLeaseClient::lease`], but waits until the fetch has ended.
+    async fn fetch_until_end(&self, want: RequestOf<'_, X>) -> Result<(), LeaseError> {
+        let result = self.lease(want).await.map(drop);
+        if !matches!(result, Err(LeaseError::TimedOut)) {
+            return result;
+        }
+        if let Some(waiter) = self.find(want).and_then(|slot| slot.in_flight_waiter()) {
+            waiter.wait().await.map_err(LeaseError::Failed)?;
+        }
+        // The wait also ends without an error if the fetch was given up.
+        self.peek(want).map(drop).ok_or(LeaseError::TimedOut)
     }
 
     /// Watches one credential. If the pod has not requested the credential with [`PodLeaseClient::lease`] before, the watch

@@ -1,8 +1,9 @@
 //! The statistics, warnings and debug output of a broker.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use seawall_broker::{Broker, PodLeaseClient, PrincipalView, TokenExchange};
+use seawall_core::cloud::CloudName;
 use seawall_core::{Clock, Moment};
 use serde_json::{Map, Value, json};
 
@@ -98,14 +99,17 @@ pub(super) fn broker_warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<Strin
 /// Returns a task in which the lease client `own` fetches all credentials that the lease client `before` has.
 /// Returns `None` if `own` and `before` are the same client.
 pub(super) fn refetch_task_for_new_client<X: TokenExchange>(
+    cloud: CloudName,
     own: &Arc<PodLeaseClient<X>>,
     before: &Arc<PodLeaseClient<X>>,
 ) -> Option<RefetchTask> {
-    let is_one = Arc::ptr_eq(own, before);
-    let (own, before) = (own.clone(), before.clone());
-    let catch_up =
-        || Box::pin(async move { own.refetch_leases_of_previous_client(&before).await }) as RefetchTask;
-    (!is_one).then(catch_up)
+    if Arc::ptr_eq(own, before) {
+        return None;
+    }
+    let (own, before, progress) = (own.clone(), before.clone(), Arc::<Mutex<_>>::default());
+    let (recorded, service_account) = (progress.clone(), own.pod().service_account.clone());
+    let run = Box::pin(async move { own.refetch_leases_of_previous_client(&before, &recorded).await });
+    Some(RefetchTask { cloud, service_account, progress, run })
 }
 
 /// Returns the state of each lease of one pod.

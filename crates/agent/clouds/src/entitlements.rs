@@ -6,20 +6,29 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use seawall_broker::ExchangeFault;
-use seawall_core::Moment;
+use seawall_broker::{ExchangeFault, RefetchProgress};
 use seawall_core::cloud::CloudName;
 use seawall_core::kubernetes_events::PodEventRecorder;
+use seawall_core::{Moment, ServiceAccount};
 use serde_json::{Map, Value, json};
 
 use super::aws::entitlement as aws;
 use super::google::entitlement as google;
 
-/// A task that fetches a pod's credentials again after a configuration change.
-pub type RefetchTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A task that fetches a pod's credentials from one cloud again after a configuration change.
+pub struct RefetchTask {
+    /// The cloud.
+    pub cloud: CloudName,
+    /// The ServiceAccount of the pod.
+    pub service_account: ServiceAccount,
+    /// How far the task is. A reader can read this before the task has ended.
+    pub progress: Arc<Mutex<RefetchProgress>>,
+    /// Ends when all fetches have ended.
+    pub run: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
 
 /// A pod's leases from one cloud, and the recorder of the pod's events.
 #[derive(Debug)]

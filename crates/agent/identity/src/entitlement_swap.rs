@@ -18,7 +18,7 @@
 //!
 //! The slow work happens before the swap ([`SwapCommand::Prepare`]). While the old configuration is still in force, the agent
 //! fetches new credentials for pods whose present credentials it cannot reuse. An example is a new configuration with another
-//! STS endpoint.
+//! STS endpoint. If no fetch brings a credential, the agent refuses the configuration ([`SwapCommand::Discard`]).
 //!
 //! The agent's module `reload` sends the commands. One task owns the [`EntitlementStore`], which is the only writer of
 //! entitlements. This task executes the commands.
@@ -41,6 +41,8 @@ pub type SwapCommandReceiver = mpsc::Receiver<SwapCommand>;
 pub enum SwapCommand {
     /// Computes the pods' entitlements under a new configuration, and returns the tasks that fetch the needed credentials.
     Prepare(Arc<Clouds>, oneshot::Sender<PreSwapFetchTasks>),
+    /// Drops what [`SwapCommand::Prepare`] computed and fetched, because the agent refuses the new configuration.
+    Discard,
     /// Replaces the pods' entitlements, in the steps of [`EntitlementSwap`].
     Swap(EntitlementSwap),
 }
@@ -143,6 +145,10 @@ impl EntitlementSwapper {
             SwapperEvent::ExecuteCommand(SwapCommand::Prepare(clouds, listed)) => {
                 // The send fails if the sender of the command no longer waits for the result. That is not an error.
                 let _ = listed.send(PreSwapFetchTasks(self.prepare(store, &clouds)));
+                None
+            }
+            SwapperEvent::ExecuteCommand(SwapCommand::Discard) => {
+                self.prepared.clear();
                 None
             }
             SwapperEvent::ExecuteCommand(SwapCommand::Swap(swap)) => {

@@ -6,6 +6,8 @@
 //! - The file has a mistake.
 //! - A changed key needs a restart ([`AgentConfig::keys_needing_restart`]).
 //! - The agent cannot use a file that the configuration names.
+//! - At one of the changed clouds, no credential could be fetched in the place of those that pods have ([`prefetch`]). The agent tries this
+//!   file again, because the cloud may have been down.
 //!
 //! After a refusal, the old configuration stays in force. The log, an event (once for each content) and metrics ([`status`])
 //! report the refusal.
@@ -19,7 +21,7 @@
 //! 5. Decide the pods' entitlements under the new configuration.
 //!
 //! If a new file removes an entitlement of a pod, the pod loses the entitlement in step 3. If the agent must first fetch leases,
-//! step 3 begins after at most [`AHEAD`]. Otherwise step 3 begins at once.
+//! step 3 begins after at most [`prefetch::TIME_LIMIT`]. Otherwise step 3 begins at once.
 //!
 //! Reloads run one at a time: if the file changes during a reload, the reloader reads the new file after the reload. A shutdown
 //! ends the checks of the file, but the reloader completes a reload in progress, because pods' requests wait between its steps.
@@ -27,6 +29,7 @@
 
 mod digest;
 mod file_watch;
+mod prefetch;
 mod status;
 
 use std::path::{Path, PathBuf};
@@ -42,7 +45,7 @@ use seawall_core::annotations::AnnotationKeys;
 use seawall_core::cloud::CloudName;
 use seawall_core::kubernetes_events::EventReason;
 use seawall_core::shutdown::StopSignal;
-use seawall_core::{Clock, PodUid, disk_thread};
+use seawall_core::{Clock, Moment, PodUid, disk_thread};
 use seawall_server::thread::{BuildDialectsFn, ClientLimits, ThreadUpdate};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -52,15 +55,11 @@ use crate::config::{AgentConfig, ConfigFileError, DownwardApi};
 use crate::log::LogLevelHandle;
 use digest::Digest;
 use file_watch::{FileStamp, FileWatcher};
+use prefetch::FailedCloud;
 use seawall_identity::entitlement_swap;
 use seawall_identity::entitlement_swap::{PreSwapFetchTasks, SwapCommand};
 pub(crate) use status::ReloadStatus;
 use status::{RefusedConfig, ReloadOutcome, format_time};
-
-/// The time limit to prefetch credentials for pods whose credentials the new configuration replaces. At the initial rate of a
-/// broker, 10 s are enough for all credentials of a full node. The agent fetches the remaining credentials when pods request
-/// them.
-const AHEAD: Duration = Duration::from_secs(10);
 
 /// The time limit for a traffic thread to switch to another configuration. The switch takes microseconds, or longer if the CPU
 /// quota is used up.
@@ -117,6 +116,64 @@ pub(crate) struct Reloader {
     /// The digest of the last refused file, and the message for its event. The message is `None` after the agent has reported the
     /// event.
     refused: Option<(Digest, Option<String>)>,
+    /// The next try of a file with which no fetch succeeded.
+    retry: Option<Retry>,
+}
+
+/// The next try of a file with which no fetch succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Retry {
+    at: Moment,
+    /// The time from the last try until then. It doubles, because each try sends a call for each credential, from all nodes.
+    after: Duration,
+}
+
+impl Retry {
+    const FIRST: Duration = Duration::from_mins(1);
+    const LONGEST: Duration = Duration::from_mins(16);
+
+    /// Returns the first retry of a file.
+    fn first(now: Moment) -> Self {
+        Self { at: now + Self::FIRST, after: Self::FIRST }
+    }
+
+    /// Returns the retry after this one.
+    fn next(self, now: Moment) -> Self {
+        let after = (2 * self.after).min(Self::LONGEST);
+        Self { at: now + after, after }
+    }
+
+    /// Returns the retry of a file that the agent has just refused. `last` is the retry after an earlier refusal of the same file.
+    fn after_refusal(
+        last: Option<Self>,
+        refusal: &ReloadError,
+        cause: ReadCause,
+        now: Moment,
+    ) -> Option<Self> {
+        match (refusal, last) {
+            (ReloadError::FetchesFailed(_), None) => Some(Self::first(now)),
+            (ReloadError::FetchesFailed(_), Some(last)) if cause == ReadCause::Retry => Some(last.next(now)),
+            // What failed now can succeed in the next try.
+            (ReloadError::FetchesFailed(_) | ReloadError::Failed(_), last) => last,
+            (ReloadError::Mistaken(_) | ReloadError::NeedsRestart(_), _) => None,
+        }
+    }
+
+    /// True if the agent has tried the file for half an hour.
+    fn is_late(self) -> bool {
+        self.after >= Self::LONGEST
+    }
+}
+
+/// The reason for a read of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadCause {
+    /// The file has changed.
+    Change,
+    /// A signal asks for it.
+    Signal,
+    /// A retry is due.
+    Retry,
 }
 
 /// The reason why the agent refuses a file.
@@ -124,6 +181,13 @@ enum ReloadError {
     Mistaken(ConfigFileError),
     NeedsRestart(Vec<String>),
     Failed(anyhow::Error),
+    FetchesFailed(Vec<FailedCloud>),
+}
+
+impl From<anyhow::Error> for ReloadError {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl ReloadError {
@@ -132,6 +196,7 @@ impl ReloadError {
             Self::Mistaken(_) => ReloadOutcome::Invalid,
             Self::NeedsRestart(_) => ReloadOutcome::NeedsRestart,
             Self::Failed(_) => ReloadOutcome::ApplyFailed,
+            Self::FetchesFailed(_) => ReloadOutcome::FetchesFailed,
         }
     }
 
@@ -139,6 +204,7 @@ impl ReloadError {
     fn in_full(&self) -> String {
         match self {
             Self::Mistaken(error) => error.to_string(),
+            Self::FetchesFailed(clouds) => retried(clouds, FailedCloud::in_full),
             Self::NeedsRestart(_) | Self::Failed(_) => self.in_short(),
         }
     }
@@ -154,8 +220,19 @@ impl ReloadError {
                 )
             }
             Self::Failed(error) => format!("{error:#}"),
+            Self::FetchesFailed(clouds) => retried(clouds, FailedCloud::in_short),
         }
     }
+}
+
+fn retried(clouds: &[FailedCloud], told: impl Fn(&FailedCloud) -> String) -> String {
+    let told: Vec<_> = clouds.iter().map(told).collect();
+    format!(
+        "{}; pods keep their credentials, and the agent tries the file again after {} to {} min",
+        told.join("; "),
+        Retry::FIRST.as_secs() / 60,
+        Retry::LONGEST.as_secs() / 60
+    )
 }
 
 impl Reloader {
@@ -164,7 +241,7 @@ impl Reloader {
         let LoadedConfig { path, digest, config } = loaded;
         let (watched, own_pod) =
             (config.clouds.annotation_keys(), DownwardApi::from_env().own_pod().cloned());
-        Self { reach, path, digest, in_force: config, watched, own_pod, refused: None }
+        Self { reach, path, digest, in_force: config, watched, own_pod, refused: None, retry: None }
     }
 
     /// Runs until shutdown begins.
@@ -176,14 +253,21 @@ impl Reloader {
                 () = clock.sleep(file_watch::POLL_INTERVAL) => {
                     let path = self.path.clone();
                     // If the disk does not respond, the check has no result.
-                    if let Ok(seen) = disk_thread::run_with_timeout(move || FileStamp::at(&path)).await && looks.should_read(seen) && !self.read(false).await {
+                    if let Ok(seen) = disk_thread::run_with_timeout(move || FileStamp::at(&path)).await && looks.should_read(seen) && !self.read(ReadCause::Change).await {
+                        looks.reset();
+                    }
+                }
+                () = wait_for_retry(&clock, self.retry) => {
+                    // If this read brings no result, the same retry must not be due again at once.
+                    self.retry = self.retry.map(|due| Retry { at: clock.now() + due.after, ..due });
+                    if !self.read(ReadCause::Retry).await {
                         looks.reset();
                     }
                 }
                 () = asked.notified() => {
                     // SIGHUP requests an immediate read. A file with a mistake may be only half written, so read such a file
                     // again later.
-                    if !self.read(true).await {
+                    if !self.read(ReadCause::Signal).await {
                         looks.reset();
                     }
                 }
@@ -193,9 +277,9 @@ impl Reloader {
     }
 
     /// Reads the file, and applies or refuses it. Returns false if the agent must read the file again.
-    /// Another read is necessary if the read timed out, or if the file has a mistake after a SIGHUP (`is_asking`). The function
+    /// Another read is necessary if the read timed out, or if the file has a mistake and the cause is not a change. The function
     /// does not report such a mistake yet. It reports every other result.
-    async fn read(&mut self, is_asking: bool) -> bool {
+    async fn read(&mut self, cause: ReadCause) -> bool {
         let path = self.path.clone();
         let loaded = match disk_thread::run_with_timeout(move || load(path)).await {
             Ok(loaded) => loaded,
@@ -208,29 +292,30 @@ impl Reloader {
             }
         };
         match loaded {
-            Ok(next) if next.digest == self.digest => self.is_back(is_asking),
+            Ok(next) if next.digest == self.digest => self.is_back(cause),
             Ok(next) => {
-                if let Err((digest, refusal)) = self.take(next, is_asking).await {
-                    self.refuse(digest, &refusal, is_asking);
+                if let Err((digest, refusal)) = self.take(next, cause).await {
+                    self.refuse(digest, &refusal, cause);
                 }
             }
-            Err(_) if is_asking => return false,
-            Err((digest, error)) => self.refuse(digest, &ReloadError::Mistaken(error), false),
+            Err(_) if cause != ReadCause::Change => return false,
+            Err((digest, error)) => self.refuse(digest, &ReloadError::Mistaken(error), cause),
         }
         true
     }
 
-    fn is_back(&mut self, is_asking: bool) {
-        if self.refused.take().is_some() || is_asking {
+    fn is_back(&mut self, cause: ReadCause) {
+        self.retry = None;
+        if self.refused.take().is_some() || cause == ReadCause::Signal {
             tracing::info!(config = ?self.digest, "the agent runs with the current content of the configuration file");
         }
         self.reach.status.clear_refusal();
     }
 
     /// Applies a configuration or refuses it.
-    async fn take(&mut self, next: LoadedConfig, is_asking: bool) -> Result<(), (Digest, ReloadError)> {
+    async fn take(&mut self, next: LoadedConfig, cause: ReadCause) -> Result<(), (Digest, ReloadError)> {
         let LoadedConfig { digest, config, .. } = next;
-        if !is_asking && self.is_refused(digest) {
+        if cause == ReadCause::Change && self.is_refused(digest) {
             return Ok(());
         }
         let needing = self.in_force.keys_needing_restart(&config, &self.watched);
@@ -238,8 +323,9 @@ impl Reloader {
             return Err((digest, ReloadError::NeedsRestart(needing)));
         }
         let changed = self.in_force.changed_keys(&config);
-        self.apply(&config).await.map_err(|error| (digest, ReloadError::Failed(error)))?;
-        (self.in_force, self.digest, self.refused) = (config, digest, None);
+        let can_wait = !self.retry.is_some_and(|retry| self.is_refused(digest) && retry.is_late());
+        self.apply(&config, can_wait).await.map_err(|error| (digest, error))?;
+        (self.in_force, self.digest, self.refused, self.retry) = (config, digest, None, None);
         self.reach.status.record_applied(digest, self.reach.clock.wall_time());
         tracing::info!(config = ?digest, ?changed, "a new configuration is in force");
         Ok(())
@@ -249,10 +335,12 @@ impl Reloader {
         self.refused.as_ref().is_some_and(|(known, _)| *known == digest)
     }
 
-    fn refuse(&mut self, digest: Digest, refusal: &ReloadError, is_asking: bool) {
-        if self.is_refused(digest) && !is_asking {
+    fn refuse(&mut self, digest: Digest, refusal: &ReloadError, cause: ReadCause) {
+        if self.is_refused(digest) && cause == ReadCause::Change {
             return;
         }
+        let last = self.retry.filter(|_| self.is_refused(digest));
+        self.retry = Retry::after_refusal(last, refusal, cause, self.reach.clock.now());
         let (reason, at) = (refusal.in_short(), self.reach.clock.wall_time());
         let outcome = refusal.outcome();
         tracing::error!(
@@ -298,7 +386,8 @@ fn load(path: PathBuf) -> Result<LoadedConfig, (Digest, ConfigFileError)> {
 
 /// The steps of a reload.
 impl Reloader {
-    async fn apply(&self, next: &AgentConfig) -> anyhow::Result<()> {
+    /// Applies a configuration. If `can_wait` is false, fetches that failed for a single workload do not keep the agent from it.
+    async fn apply(&self, next: &AgentConfig, can_wait: bool) -> Result<(), ReloadError> {
         let ReloadTargets { clouds, clock, runtime, log_level: loudness, .. } = &self.reach;
         let changed = self.in_force.clouds.changed_clouds(&next.clouds);
         if changed.is_empty() {
@@ -313,7 +402,7 @@ impl Reloader {
                 before.with_config(&sections, &those, &clock, &runtime)
             });
             let others = others.await.map_err(anyhow::Error::msg)??;
-            self.change(next, Arc::new(others), changed).await?;
+            self.change(next, Arc::new(others), changed, can_wait).await?;
         }
         loudness.set(next.log_level);
         Ok(())
@@ -324,8 +413,9 @@ impl Reloader {
         next: &AgentConfig,
         clouds: Arc<Clouds>,
         changed: Vec<CloudName>,
-    ) -> anyhow::Result<()> {
-        self.fetch_ahead(&clouds).await.context(STOPPED)?;
+        can_wait: bool,
+    ) -> Result<(), ReloadError> {
+        self.prefetch(&clouds, can_wait).await?;
         let ((closed, is_closed), (spoken, is_spoken)) = (oneshot::channel(), oneshot::channel());
         let (made, is_made) = oneshot::channel();
         let change = entitlement_swap::EntitlementSwap {
@@ -346,26 +436,21 @@ impl Reloader {
             drop(spoken);
         }
         is_made.await.context(STOPPED)?;
-        is_spoken
+        Ok(is_spoken?)
     }
 
-    async fn fetch_ahead(&self, clouds: &Arc<Clouds>) -> Option<()> {
-        let (catch_ups, listed) = oneshot::channel();
-        self.reach.swap_command_sender.send(SwapCommand::Prepare(clouds.clone(), catch_ups)).await.ok()?;
-        let PreSwapFetchTasks(catch_ups) = listed.await.ok()?;
-        let pods = catch_ups.len();
-        let fetched = tokio::select! {
-            _ = join_all(catch_ups) => true,
-            () = self.reach.clock.sleep(AHEAD) => false,
-        };
-        if pods > 0 {
-            tracing::info!(
-                pods,
-                fetched,
-                "fetched credentials for the new configuration before the agent applies the new configuration"
-            );
+    async fn prefetch(&self, clouds: &Arc<Clouds>, can_wait: bool) -> Result<(), ReloadError> {
+        let (tasks, listed) = oneshot::channel();
+        let swaps = &self.reach.swap_command_sender;
+        swaps.send(SwapCommand::Prepare(clouds.clone(), tasks)).await.context(STOPPED)?;
+        let PreSwapFetchTasks(tasks) = listed.await.context(STOPPED)?;
+        if let Err(failed) = prefetch::run(tasks, &self.reach.clock).await
+            && (can_wait || failed.iter().any(|cloud| !cloud.is_of_one_workload()))
+        {
+            swaps.send(SwapCommand::Discard).await.context(STOPPED)?;
+            return Err(ReloadError::FetchesFailed(failed));
         }
-        Some(())
+        Ok(())
     }
 
     /// Switches each thread to a configuration. If a thread does not switch in time, all threads return to the configuration in
@@ -382,6 +467,14 @@ impl Reloader {
             "a traffic thread did not apply the configuration within {} s, so all threads keep the old configuration",
             SPEAKING.as_secs()
         )
+    }
+}
+
+/// Never returns without a retry.
+async fn wait_for_retry(clock: &Clock, retry: Option<Retry>) {
+    match retry {
+        Some(retry) => clock.sleep_until(retry.at).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -415,6 +508,38 @@ mod tests {
     use seawall_server::connection_table::ConnectionTimeouts;
 
     use super::*;
+
+    #[test]
+    fn a_file_with_which_no_fetch_succeeded_is_tried_again_more_and_more_rarely() {
+        let mut retry = Retry::first(Moment::from_nanos(0));
+        let mut minutes = Vec::new();
+        for _ in 0..6 {
+            minutes.push((retry.after.as_secs() / 60, retry.is_late()));
+            retry = retry.next(retry.at);
+        }
+        assert_eq!(minutes, [(1, false), (2, false), (4, false), (8, false), (16, true), (16, true)]);
+        assert_eq!(retry.at, Moment::from_nanos(0) + Duration::from_mins(63));
+    }
+
+    #[test]
+    fn only_a_mistake_or_a_key_that_needs_a_restart_ends_the_retries_of_a_file() {
+        let now = Moment::from_nanos(0);
+        let first = Retry::first(now);
+        let fetches = || ReloadError::FetchesFailed(Vec::new());
+        let failed = || ReloadError::Failed(anyhow::anyhow!("the disk does not respond"));
+        let restart = || ReloadError::NeedsRestart(Vec::new());
+        for (last, refusal, cause, expected) in [
+            (None, fetches(), ReadCause::Change, Some(first)),
+            (Some(first), fetches(), ReadCause::Retry, Some(first.next(now))),
+            (Some(first), fetches(), ReadCause::Signal, Some(first)),
+            (Some(first), failed(), ReadCause::Retry, Some(first)),
+            (None, failed(), ReadCause::Change, None),
+            (Some(first), restart(), ReadCause::Change, None),
+        ] {
+            let retry = Retry::after_refusal(last, &refusal, cause, now);
+            assert_eq!(retry, expected, "{last:?}, {}, {cause:?}", refusal.in_short());
+        }
+    }
 
     /// The reloader once waited for an ended thread without limit. Meanwhile the agent refused pods' requests to a changed cloud.
     #[tokio::test]

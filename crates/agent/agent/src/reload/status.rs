@@ -22,10 +22,13 @@ pub(super) enum ReloadOutcome {
     NeedsRestart,
     /// The file needs a resource of this machine, and the agent cannot use this resource.
     ApplyFailed,
+    /// No credential could be fetched with the file in the place of those that pods have.
+    FetchesFailed,
 }
 
 impl ReloadOutcome {
-    const ALL: [Self; 4] = [Self::Applied, Self::Invalid, Self::NeedsRestart, Self::ApplyFailed];
+    const ALL: [Self; 5] =
+        [Self::Applied, Self::Invalid, Self::NeedsRestart, Self::ApplyFailed, Self::FetchesFailed];
 
     fn name(self) -> &'static str {
         match self {
@@ -33,6 +36,7 @@ impl ReloadOutcome {
             Self::Invalid => "invalid",
             Self::NeedsRestart => "needs_restart",
             Self::ApplyFailed => "apply_failed",
+            Self::FetchesFailed => "fetches_failed",
         }
     }
 }

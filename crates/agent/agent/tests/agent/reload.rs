@@ -1,5 +1,6 @@
 //! Another configuration while the agent runs: who is asked, who is answered by which, and what stays.
 
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -17,6 +18,7 @@ use super::support::world::{
 use super::support::{PROGRAM, ip, wait_until_true};
 
 const APPLIED: &str = "seawall_config_reloads_total{outcome=\"applied\"}";
+const FETCHES_FAILED: &str = "seawall_config_reloads_total{outcome=\"fetches_failed\"}";
 const INVALID: &str = "seawall_config_reloads_total{outcome=\"invalid\"}";
 const SUCCESSFUL: &str = "seawall_config_last_reload_successful";
 
@@ -138,23 +140,52 @@ fn leases_of_another_exchange_are_fetched_before_it_is_in_force() {
     );
 }
 
-/// Whether a cloud gives anything is no mistake of a file: the old exchange may be what must not be used any more.
+/// Forwards connections to this address. Ends with the test.
+fn forward(listener: TcpListener, to: SocketAddr) {
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let server = TcpStream::connect(to).unwrap();
+            for (mut from, mut to) in
+                [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+            {
+                thread::spawn(move || std::io::copy(&mut from, &mut to));
+            }
+        }
+    });
+}
+
+/// A wrong provider, or a cloud that was down, once took valid credentials from all pods. Who must end the old exchange at once restarts
+/// the agents.
 #[test]
-fn an_exchange_that_gives_nothing_is_in_force_all_the_same_and_holds_nobody_up() {
+fn a_configuration_with_which_no_fetch_succeeds_takes_no_credential_away_and_is_tried_again() {
     let world = World::start(&Plan::federate());
     let mut kept = world.client(&CART);
-    kept.ask(&format_get(TOKEN)).token();
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    world.reload(|text| {
-        text.replace(
-            &format!("stsUrl: \"http://{}", world.cloud.address()),
-            &format!("stsUrl: \"http://{nobody}"),
-        )
+    let before = [kept.ask(&format_get(TOKEN)).token(), world.ask(&PAY, TOKEN).token()];
+    let upstream = world.cloud.address();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = silent.local_addr().unwrap();
+    drop(silent);
+    world.edit(|text| {
+        text.replace(&format!("stsUrl: \"http://{upstream}"), &format!("stsUrl: \"http://{other}"))
     });
-    assert_eq!(kept.ask(&format_get(TOKEN)).status_and_refusal_code(), (503, "upstream_unavailable"));
+    for count in 1..3 {
+        world.agent.signal(Signal::HUP);
+        wait_until_true("the agent to refuse the file", || world.metric(FETCHES_FAILED) >= f64::from(count));
+    }
+    assert_eq!([kept.ask(&format_get(TOKEN)).token(), world.ask(&PAY, TOKEN).token()], before);
     assert_eq!(kept.ask(&format_get(PROJECT_ID)).body, PROJECT);
-    world.reload(|text| text.replace(&nobody.to_string(), &world.cloud.address().to_string()));
-    wait_until_true("tokens again", || kept.ask(&format_get(TOKEN)).status == 200);
+    let page = world.admin("/readyz");
+    let told = "none of 2 fetches from google brought a credential; an error is unavailable";
+    assert!(page.status == 200 && page.body.contains(told), "{page:?}");
+    assert_eq!(world.metric(SUCCESSFUL), 0.0);
+
+    // The cloud is there again.
+    forward(TcpListener::bind(other).unwrap(), upstream);
+    let applied = world.metric(APPLIED);
+    world.agent.signal(Signal::HUP);
+    wait_until_true("the configuration to be in force", || world.metric(APPLIED) > applied);
+    assert_ne!(kept.ask(&format_get(TOKEN)).token(), before[0], "by the other exchange");
+    assert_eq!(world.metric(SUCCESSFUL), 1.0);
 }
 
 #[test]

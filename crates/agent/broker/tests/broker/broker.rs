@@ -1,16 +1,16 @@
 //! The broker's promises, each with a clock moved by hand and a cloud that does what the test says.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use seawall_broker::google::{
     self, BROKER_SETTINGS, CredentialRequest, CredentialRequestRef, GooglePodCredentialsSpec,
 };
-use seawall_broker::{BrokerSettings, ExchangeFault, LeaseError};
+use seawall_broker::{BrokerSettings, ExchangeFault, LeaseError, RefetchProgress};
 
-use crate::world::{self, HOUR, MINUTE, Mood, SECRET, Subject, TOKEN, World, run, settle};
+use crate::world::{self, HOUR, Holder, MINUTE, Mood, SECRET, Subject, TOKEN, World, run, settle};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -44,6 +44,26 @@ fn a_thousand_askers_cost_one_call() {
     });
 }
 
+async fn refetch(client: &Holder, before: &Holder) -> RefetchProgress {
+    let progress = Mutex::default();
+    client.refetch_leases_of_previous_client(before, &progress).await;
+    progress.into_inner().unwrap()
+}
+
+#[test]
+fn who_catches_up_asks_for_no_credential_that_has_ended() {
+    run(|| async {
+        let world = world();
+        let pod = world.pod("cart-0", "cart");
+        world.answer(&pod, TOKEN).await.unwrap();
+        world.cloud.turns(Mood::Fails(ExchangeFault::Unavailable));
+        world.pass(2 * HOUR).await;
+        let next = world.broker.with_exchange(world.cloud.clone());
+        let again = next.new_pod_client(world::spec("cart-0", "cart", Arc::default()));
+        assert_eq!(refetch(&again, &pod).await.begun, 0);
+    });
+}
+
 /// A credential that is right for one exchange need not be right for another. The cloud's limits do not change with the exchange.
 #[test]
 fn a_broker_that_succeeds_holds_nothing_and_goes_on_at_the_same_pace_and_count() {
@@ -66,10 +86,14 @@ fn a_broker_that_succeeds_holds_nothing_and_goes_on_at_the_same_pace_and_count()
         let before = world.cloud.count();
         let caught_up = tokio::spawn({
             let (again, pod) = (again.clone(), pod.clone());
-            async move { again.refetch_leases_of_previous_client(&pod).await }
+            async move { refetch(&again, &pod).await }
         });
         world.pass(10 * SECOND).await;
-        caught_up.await.unwrap();
+        let progress = caught_up.await.unwrap();
+        assert!(
+            progress.begun == 2 && progress.fetched == 2 && progress.last_error.is_none(),
+            "{progress:?}"
+        );
         assert_eq!(world.cloud.count(), before + 2);
         assert!(
             again.cached_lease(TOKEN, world.now()).is_some()
@@ -89,9 +113,11 @@ fn who_catches_up_asks_once_for_each_credential() {
         let again = next.new_pod_client(world::spec("cart-0", "cart", Arc::default()));
         world.cloud.turns(Mood::Fails(ExchangeFault::AccessDenied));
         let before = world.cloud.count();
-        let caught_up = tokio::spawn(async move { again.refetch_leases_of_previous_client(&pod).await });
+        let caught_up = tokio::spawn(async move { refetch(&again, &pod).await });
         world.pass(10 * SECOND).await;
-        assert!(caught_up.is_finished());
+        let RefetchProgress { begun, fetched, last_error } = caught_up.await.unwrap();
+        assert_eq!((begun, fetched), (1, 0));
+        assert_eq!(last_error.unwrap().fault(), Some(ExchangeFault::AccessDenied));
         assert_eq!(world.cloud.count(), before + 1);
     });
 }
@@ -109,12 +135,13 @@ fn who_catches_up_waits_for_a_cloud_that_takes_longer_than_a_pod_waits() {
         let before = world.cloud.count();
         let caught_up = tokio::spawn({
             let again = again.clone();
-            async move { again.refetch_leases_of_previous_client(&pod).await }
+            async move { refetch(&again, &pod).await }
         });
         world.pass(3 * SECOND).await;
         assert!(!caught_up.is_finished());
         world.pass(2 * SECOND).await;
-        assert!(caught_up.is_finished() && again.cached_lease(TOKEN, world.now()).is_some());
+        assert_eq!(caught_up.await.unwrap().fetched, 1);
+        assert!(again.cached_lease(TOKEN, world.now()).is_some());
         assert_eq!(world.cloud.count(), before + 1);
     });
 }

@@ -2,6 +2,7 @@
 
 use seawall_broker::aws::{AssumeMethod, AwsPrincipalDebugView};
 use seawall_core::Moment;
+use seawall_core::cloud::CloudName;
 use serde_json::{Value, json};
 
 use super::entitlement::{AwsEntitlement, PodRole, RoleState};
@@ -30,7 +31,11 @@ impl AwsEntitlement {
             (
                 RoleState::Role(own),
                 EntitlementState::Decided(Self { state: RoleState::Role(before), .. }),
-            ) => broker_stats::refetch_task_for_new_client(&own.lease_client, &before.lease_client),
+            ) => broker_stats::refetch_task_for_new_client(
+                CloudName::Aws,
+                &own.lease_client,
+                &before.lease_client,
+            ),
             _ => None,
         }
     }

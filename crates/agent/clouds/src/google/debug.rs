@@ -2,6 +2,7 @@
 
 use seawall_broker::google::{CredentialRequest, GooglePrincipalView};
 use seawall_core::Moment;
+use seawall_core::cloud::CloudName;
 use serde_json::{Value, json};
 
 use super::entitlement::{FederatedPod, GoogleEntitlement};
@@ -29,7 +30,11 @@ impl GoogleEntitlement {
     pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {
         match (self, before) {
             (Self::Federated(own), EntitlementState::Decided(Self::Federated(before))) => {
-                broker_stats::refetch_task_for_new_client(&own.lease_client, &before.lease_client)
+                broker_stats::refetch_task_for_new_client(
+                    CloudName::Google,
+                    &own.lease_client,
+                    &before.lease_client,
+                )
             }
             _ => None,
         }
