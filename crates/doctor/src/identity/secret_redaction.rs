@@ -54,8 +54,12 @@ impl SeenSecrets {
         }
     }
 
-    /// Adds everything in a response that may be a credential. A body that is not JSON counts as a whole.
+    /// Adds everything in a response that may be a credential. A body that is not JSON counts as a whole. No SDK takes a credential from
+    /// an error response, and its text says why there is none.
     pub(super) fn keep_all_of(&self, answer: &FetchResponse) {
+        if answer.status() >= 400 {
+            return;
+        }
         let mut document = serde_json::Deserializer::from_slice(answer.body());
         let leaves = SecretCollector { secrets: self, is_open: false };
         if leaves.deserialize(&mut document).and_then(|()| document.end()).is_err() {

@@ -117,6 +117,15 @@ fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
     assert_eq!(complaints(&one_cloud, &[POD]), []);
 }
 
+/// The refusal of the token was once kept as a credential, so the same words about the account were not shown.
+#[test]
+fn a_server_that_refuses_account_and_token_with_the_same_words_is_told_with_them() {
+    let words = "seawall: the agent has no account for this pod (code: no_account; is_retryable: no)";
+    let servers = at_the_address(|_: &FetchRequest| flavored(403, words));
+    let told = serde_json::to_string(&found(&servers, &[])).unwrap();
+    assert!(told.contains(words) && !told.contains("contains a credential"), "{told}");
+}
+
 /// Seawall's agent is such a server.
 #[test]
 fn a_server_for_pods_that_refuses_in_json_is_aws_if_it_calls_itself_so() {

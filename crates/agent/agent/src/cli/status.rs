@@ -111,9 +111,13 @@ fn describe(pod: &Value, out: &mut String) {
     }
     for (cloud, has) in pod.as_object().into_iter().flatten().filter(|(_, has)| has["status"].is_string()) {
         let held = has["principals"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let lives = held.iter().filter_map(|principal| principal["expires_in_seconds"].as_u64());
-        let least =
-            lives.min().map_or(String::new(), |least| format!(", the shortest with {} min left", least / 60));
+        // A principal without a lease waits for its first credential.
+        let lives: Vec<_> =
+            held.iter().filter_map(|principal| principal["expires_in_seconds"].as_u64()).collect();
+        let least = lives
+            .iter()
+            .min()
+            .map_or(String::new(), |least| format!(", the shortest with {} min left", least / 60));
         let status = has["status"].as_str().unwrap_or("-");
         let failing: Vec<_> =
             held.iter().filter_map(|principal| principal["last_failure"]["fault"].as_str()).collect();
@@ -132,7 +136,7 @@ fn describe(pod: &Value, out: &mut String) {
         let _ = writeln!(
             out,
             "    {cloud}: {status}, {} credential(s){least}{failed}{of_node}{elsewhere}",
-            held.len()
+            lives.len()
         );
     }
 }
@@ -147,7 +151,7 @@ mod tests {
     fn a_pod_is_a_line_and_so_is_each_cloud_that_it_asks() {
         let pod = json!({
             "namespace": "shop", "pod": "cart-0", "address": "10.4.0.7", "service_account": "cart", "open_connections": 2,
-            "google": { "status": "federated", "principals": [{ "expires_in_seconds": 3000 }, { "expires_in_seconds": 1860, "last_failure": { "fault": "access_denied" } }] },
+            "google": { "status": "federated", "principals": [{ "expires_in_seconds": 3000 }, { "expires_in_seconds": 1860, "last_failure": { "fault": "access_denied" } }, { "expires_in_seconds": null }] },
             "aws": { "status": "no_role", "principals": [], "credential_variables": ["AWS_WEB_IDENTITY_TOKEN_FILE"] },
         });
         let mut out = String::new();
