@@ -78,6 +78,12 @@ impl LogLevelHandle {
         // This call fails only if the log no longer exists.
         let _ = self.0.reload(heard(level));
     }
+
+    /// Returns a handle of no log.
+    #[cfg(test)]
+    pub(crate) fn of_no_log() -> Self {
+        Self(reload::Layer::new(heard(Level::INFO)).1)
+    }
 }
 
 /// Returns the filter for a log level. Events of Seawall's crates pass if they are at least as severe as the level. Events of

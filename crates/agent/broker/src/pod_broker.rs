@@ -176,11 +176,8 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     /// a pod's request ([`crate::BrokerSettings::max_request_wait`]). The caller must limit the total time. Until then, `progress`
     /// tells how far the fetches are.
     pub async fn refetch_leases_of_previous_client(&self, before: &Self, progress: &Mutex<RefetchProgress>) {
-        let now = self.shared.now();
-        let is_valid = |view: &PrincipalView<X::Principal>| {
-            view.lease_times.is_some_and(|(_, expires, _)| expires > now)
-        };
-        let mut held: Vec<_> = before.principals().into_iter().filter(is_valid).collect();
+        let held = before.principals().into_iter().filter(|view| view.lease_times.is_some());
+        let mut held: Vec<_> = held.collect();
         held.sort_by_key(|view| std::cmp::Reverse(view.last_used));
         for principal in held.into_iter().map(|view| view.principal) {
             // In a full room, a further fetch would only evict a credential that was used later.

@@ -20,7 +20,7 @@
 //! 4. Switch each traffic thread to the dialects of the new configuration.
 //! 5. Decide the pods' entitlements under the new configuration.
 //!
-//! If a new file removes an entitlement of a pod, the pod loses the entitlement in step 3. If the agent must first fetch leases,
+//! If a new file removes an entitlement of a pod, the pod loses the entitlement in step 3, unless the agent refuses the file. If the agent must first fetch leases,
 //! step 3 begins after at most [`prefetch::TIME_LIMIT`]. Otherwise step 3 begins at once.
 //!
 //! Reloads run one at a time: if the file changes during a reload, the reloader reads the new file after the reload. A shutdown
@@ -113,12 +113,27 @@ pub(crate) struct Reloader {
     /// The annotations that the agent has watched since its start.
     watched: Vec<AnnotationKeys>,
     own_pod: Option<PodUid>,
-    /// The digest of the last refused file, and the message for its event. The message is `None` after the agent has reported the
-    /// event.
-    refused: Option<(Digest, Option<String>)>,
+    refused: Option<RefusedFile>,
     /// The next try of a file with which no fetch succeeded.
     retry: Option<Retry>,
 }
+
+/// The last refused file.
+struct RefusedFile {
+    digest: Digest,
+    /// The event that the agent has not reported yet.
+    event: Option<DueEvent>,
+}
+
+struct DueEvent {
+    message: String,
+    at: Moment,
+}
+
+/// The time after which an event reports a change that needs a restart. `helm upgrade` makes such a change and then replaces the agents one
+/// after another, so an event at once would report an ordinary upgrade as a failure on each node. The log, metrics and `/readyz` report it
+/// at once.
+const RESTART_EXPECTED: Duration = Duration::from_mins(10);
 
 /// The next try of a file with which no fetch succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,16 +165,17 @@ impl Retry {
         cause: ReadCause,
         now: Moment,
     ) -> Option<Self> {
-        match (refusal, last) {
-            (ReloadError::FetchesFailed(_), None) => Some(Self::first(now)),
-            (ReloadError::FetchesFailed(_), Some(last)) if cause == ReadCause::Retry => Some(last.next(now)),
-            // What failed now can succeed in the next try.
-            (ReloadError::FetchesFailed(_) | ReloadError::Failed(_), last) => last,
-            (ReloadError::Mistaken(_) | ReloadError::NeedsRestart(_), _) => None,
+        match refusal {
+            ReloadError::Mistaken(_) | ReloadError::NeedsRestart(_) => None,
+            // What failed now can succeed later.
+            ReloadError::Failed(_) | ReloadError::FetchesFailed(_) => Some(match last {
+                Some(last) if cause == ReadCause::Retry => last.next(now),
+                last => last.unwrap_or_else(|| Self::first(now)),
+            }),
         }
     }
 
-    /// True if the agent has tried the file for half an hour.
+    /// True if the agent will have tried the file for half an hour when the retry is due.
     fn is_late(self) -> bool {
         self.after >= Self::LONGEST
     }
@@ -292,6 +308,8 @@ impl Reloader {
             }
         };
         match loaded {
+            // The file has changed meanwhile, and may be only half written.
+            Ok(next) if cause == ReadCause::Retry && !self.is_refused(next.digest) => return false,
             Ok(next) if next.digest == self.digest => self.is_back(cause),
             Ok(next) => {
                 if let Err((digest, refusal)) = self.take(next, cause).await {
@@ -323,8 +341,8 @@ impl Reloader {
             return Err((digest, ReloadError::NeedsRestart(needing)));
         }
         let changed = self.in_force.changed_keys(&config);
-        let can_wait = !self.retry.is_some_and(|retry| self.is_refused(digest) && retry.is_late());
-        self.apply(&config, can_wait).await.map_err(|error| (digest, error))?;
+        let is_late = cause == ReadCause::Retry && self.retry.is_some_and(Retry::is_late);
+        self.apply(&config, is_late).await.map_err(|error| (digest, error))?;
         (self.in_force, self.digest, self.refused, self.retry) = (config, digest, None, None);
         self.reach.status.record_applied(digest, self.reach.clock.wall_time());
         tracing::info!(config = ?digest, ?changed, "a new configuration is in force");
@@ -332,7 +350,7 @@ impl Reloader {
     }
 
     fn is_refused(&self, digest: Digest) -> bool {
-        self.refused.as_ref().is_some_and(|(known, _)| *known == digest)
+        self.refused.as_ref().is_some_and(|refused| refused.digest == digest)
     }
 
     fn refuse(&mut self, digest: Digest, refusal: &ReloadError, cause: ReadCause) {
@@ -352,7 +370,12 @@ impl Reloader {
                 "The agent refused the changed configuration at {}; the old configuration stays in force. {reason}",
                 format_time(at)
             );
-            self.refused = Some((digest, Some(told)));
+            let delay = match refusal {
+                ReloadError::NeedsRestart(_) => RESTART_EXPECTED,
+                _ => Duration::ZERO,
+            };
+            let event = DueEvent { message: told, at: self.reach.clock.now() + delay };
+            self.refused = Some(RefusedFile { digest, event: Some(event) });
         }
         self.reach.status.record_refused(outcome, RefusedConfig { digest, refused_at: at, reason });
     }
@@ -360,7 +383,9 @@ impl Reloader {
     /// Reports the refusal as a Kubernetes event on the agent's pod or on the agent's node.
     /// If the event queue is full, the next check of the file tries to report the refusal again.
     fn report_refusal(&mut self) {
-        let (Some(cluster), Some((_, Some(message)))) = (&self.reach.cluster_client, &self.refused) else {
+        let event = self.refused.as_ref().and_then(|refused| refused.event.as_ref());
+        let due = event.filter(|event| self.reach.clock.now() >= event.at);
+        let (Some(cluster), Some(DueEvent { message, .. })) = (&self.reach.cluster_client, due) else {
             return;
         };
         let snapshot = cluster.pods().snapshot();
@@ -370,8 +395,8 @@ impl Reloader {
             EventReason::ConfigReloadFailed,
             message,
         );
-        if let Some((_, told)) = self.refused.as_mut().filter(|_| is_told) {
-            *told = None;
+        if let Some(refused) = self.refused.as_mut().filter(|_| is_told) {
+            refused.event = None;
         }
     }
 }
@@ -386,8 +411,8 @@ fn load(path: PathBuf) -> Result<LoadedConfig, (Digest, ConfigFileError)> {
 
 /// The steps of a reload.
 impl Reloader {
-    /// Applies a configuration. If `can_wait` is false, fetches that failed for a single workload do not keep the agent from it.
-    async fn apply(&self, next: &AgentConfig, can_wait: bool) -> Result<(), ReloadError> {
+    /// Applies a configuration. If `is_late` is true, fetches that failed for a single namespace do not keep the agent from it.
+    async fn apply(&self, next: &AgentConfig, is_late: bool) -> Result<(), ReloadError> {
         let ReloadTargets { clouds, clock, runtime, log_level: loudness, .. } = &self.reach;
         let changed = self.in_force.clouds.changed_clouds(&next.clouds);
         if changed.is_empty() {
@@ -402,7 +427,7 @@ impl Reloader {
                 before.with_config(&sections, &those, &clock, &runtime)
             });
             let others = others.await.map_err(anyhow::Error::msg)??;
-            self.change(next, Arc::new(others), changed, can_wait).await?;
+            self.change(next, Arc::new(others), changed, is_late).await?;
         }
         loudness.set(next.log_level);
         Ok(())
@@ -413,9 +438,9 @@ impl Reloader {
         next: &AgentConfig,
         clouds: Arc<Clouds>,
         changed: Vec<CloudName>,
-        can_wait: bool,
+        is_late: bool,
     ) -> Result<(), ReloadError> {
-        self.prefetch(&clouds, can_wait).await?;
+        self.prefetch(&clouds, is_late).await?;
         let ((closed, is_closed), (spoken, is_spoken)) = (oneshot::channel(), oneshot::channel());
         let (made, is_made) = oneshot::channel();
         let change = entitlement_swap::EntitlementSwap {
@@ -439,16 +464,21 @@ impl Reloader {
         Ok(is_spoken?)
     }
 
-    async fn prefetch(&self, clouds: &Arc<Clouds>, can_wait: bool) -> Result<(), ReloadError> {
+    async fn prefetch(&self, clouds: &Arc<Clouds>, is_late: bool) -> Result<(), ReloadError> {
         let (tasks, listed) = oneshot::channel();
         let swaps = &self.reach.swap_command_sender;
         swaps.send(SwapCommand::Prepare(clouds.clone(), tasks)).await.context(STOPPED)?;
         let PreSwapFetchTasks(tasks) = listed.await.context(STOPPED)?;
-        if let Err(failed) = prefetch::run(tasks, &self.reach.clock).await
-            && (can_wait || failed.iter().any(|cloud| !cloud.is_of_one_workload()))
-        {
+        let Err(failed) = prefetch::run(tasks, &self.reach.clock).await else { return Ok(()) };
+        if !is_late || failed.iter().any(|cloud| !cloud.is_of_one_namespace()) {
             swaps.send(SwapCommand::Discard).await.context(STOPPED)?;
             return Err(ReloadError::FetchesFailed(failed));
+        }
+        for cloud in failed {
+            tracing::warn!(
+                failure = cloud.in_full(),
+                "the agent applies the configuration although no fetch succeeded, because one namespace alone must not prevent it"
+            );
         }
         Ok(())
     }
@@ -504,63 +534,4 @@ async fn told_all(
 }
 
 #[cfg(test)]
-mod tests {
-    use seawall_server::connection_table::ConnectionTimeouts;
-
-    use super::*;
-
-    #[test]
-    fn a_file_with_which_no_fetch_succeeded_is_tried_again_more_and_more_rarely() {
-        let mut retry = Retry::first(Moment::from_nanos(0));
-        let mut minutes = Vec::new();
-        for _ in 0..6 {
-            minutes.push((retry.after.as_secs() / 60, retry.is_late()));
-            retry = retry.next(retry.at);
-        }
-        assert_eq!(minutes, [(1, false), (2, false), (4, false), (8, false), (16, true), (16, true)]);
-        assert_eq!(retry.at, Moment::from_nanos(0) + Duration::from_mins(63));
-    }
-
-    #[test]
-    fn only_a_mistake_or_a_key_that_needs_a_restart_ends_the_retries_of_a_file() {
-        let now = Moment::from_nanos(0);
-        let first = Retry::first(now);
-        let fetches = || ReloadError::FetchesFailed(Vec::new());
-        let failed = || ReloadError::Failed(anyhow::anyhow!("the disk does not respond"));
-        let restart = || ReloadError::NeedsRestart(Vec::new());
-        for (last, refusal, cause, expected) in [
-            (None, fetches(), ReadCause::Change, Some(first)),
-            (Some(first), fetches(), ReadCause::Retry, Some(first.next(now))),
-            (Some(first), fetches(), ReadCause::Signal, Some(first)),
-            (Some(first), failed(), ReadCause::Retry, Some(first)),
-            (None, failed(), ReadCause::Change, None),
-            (Some(first), restart(), ReadCause::Change, None),
-        ] {
-            let retry = Retry::after_refusal(last, &refusal, cause, now);
-            assert_eq!(retry, expected, "{last:?}, {}, {cause:?}", refusal.in_short());
-        }
-    }
-
-    /// The reloader once waited for an ended thread without limit. Meanwhile the agent refused pods' requests to a changed cloud.
-    #[tokio::test]
-    async fn a_thread_that_does_not_answer_is_given_up_and_one_that_has_ended_is_not_waited_for() {
-        let (clock, hand) = Clock::manual();
-        let speaks = || {
-            let timeouts = ConnectionTimeouts { head: SPEAKING, idle: SPEAKING };
-            let allowance = ClientLimits { connections: 1, timeouts };
-            (Box::new(|| None) as BuildDialectsFn<PodEntry>, allowance)
-        };
-        let ((hung, mut changes), (ended, _)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-        assert!(told_all(std::slice::from_ref(&ended), speaks, &clock).await);
-        let threads = [hung, ended];
-        let mut told = Box::pin(told_all(&threads, speaks, &clock));
-        tokio::select! {
-            biased;
-            _ = &mut told => panic!("the wait must not end before the time limit"),
-            () = tokio::task::yield_now() => {}
-        }
-        hand.advance(SPEAKING);
-        assert!(!told.await);
-        assert!(changes.try_recv().is_ok());
-    }
-}
+mod tests;

@@ -5,32 +5,35 @@
 //! lose valid credentials on all nodes at once. So at each changed cloud, at least one of the fetches that replace valid credentials must
 //! succeed. The agent cannot tell a wrong value from an error of one account, so a single success is enough.
 //!
-//! A tenant whose pod alone has valid credentials on a node can make these fetches fail for ever, for example by the trust policy of a role
-//! in an account of its own. Therefore a single ServiceAccount only delays a configuration ([`FailedCloud::is_of_one_workload`]).
+//! A tenant whose pods alone have valid credentials on a node can make these fetches fail for ever, for example by the trust policy of a
+//! role in an account of its own. Therefore a single namespace only delays a configuration ([`FailedCloud::is_of_one_namespace`]).
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join;
 use futures_util::stream::{self, StreamExt};
 use seawall_broker::{LeaseError, RefetchProgress};
 use seawall_clouds::entitlements::RefetchTask;
+use seawall_core::Clock;
 use seawall_core::cloud::CloudName;
-use seawall_core::{Clock, ServiceAccount};
 
 /// The time limit for these fetches. At the initial rate of a broker, 10 s are enough for all credentials of a full node. The agent
 /// fetches the remaining credentials when pods request them.
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// The number of pods for which the agent fetches at the same time: half of the default of `limits.upstreamRequests`. If the cloud does not
-/// respond, the other half is left for the configuration in force.
-const MOST_AT_ONCE: usize = 16;
+/// The number of pods for which the agent fetches from one cloud at the same time. With both clouds, this is half of the default of
+/// `limits.upstreamRequests`. If the clouds do not respond, the other half is left for the configuration in force.
+const MOST_AT_ONCE: usize = 8;
 
 /// A cloud from which no fetch brought a credential.
 #[derive(Clone, Debug)]
 pub(super) struct FailedCloud {
     cloud: CloudName,
     progress: RefetchProgress,
-    service_accounts: Vec<ServiceAccount>,
+    /// The namespaces of the pods.
+    namespaces: BTreeSet<Arc<str>>,
 }
 
 /// Runs the tasks for at most [`TIME_LIMIT`]. Drops those that have not ended by then.
@@ -38,51 +41,41 @@ pub(super) struct FailedCloud {
 /// # Errors
 /// The clouds from which none of at least one fetch brought a credential.
 pub(super) async fn run(tasks: Vec<RefetchTask>, clock: &Clock) -> Result<(), Vec<FailedCloud>> {
-    let (results, tasks): (Vec<_>, Vec<_>) =
-        tasks.into_iter().map(|task| ((task.cloud, task.service_account, task.progress), task.run)).unzip();
+    let (google, aws) = tasks.into_iter().partition(|task| task.cloud == CloudName::Google);
+    let failed = join(run_for(CloudName::Google, google, clock), run_for(CloudName::Aws, aws, clock)).await;
+    let failed: Vec<_> = [failed.0, failed.1].into_iter().flatten().collect();
+    if failed.is_empty() { Ok(()) } else { Err(failed) }
+}
+
+async fn run_for(cloud: CloudName, tasks: Vec<RefetchTask>, clock: &Clock) -> Option<FailedCloud> {
+    let (pods, tasks): (Vec<_>, Vec<_>) =
+        tasks.into_iter().map(|task| ((task.service_account.namespace, task.progress), task.run)).unzip();
     let is_complete = tokio::select! {
         () = stream::iter(tasks).for_each_concurrent(MOST_AT_ONCE, |task| task) => true,
         () = clock.sleep(TIME_LIMIT) => false,
     };
-    let mut failed = Vec::new();
-    for cloud in CloudName::ALL.iter().copied() {
-        let mut sum =
-            FailedCloud { cloud, progress: RefetchProgress::default(), service_accounts: Vec::new() };
-        for (_, service_account, progress) in results.iter().filter(|(of, ..)| *of == cloud) {
-            sum.add(service_account, progress);
+    let (mut sum, mut namespaces) = (RefetchProgress::default(), BTreeSet::new());
+    for (namespace, progress) in pods {
+        let progress = progress.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (sum.begun, sum.fetched) = (sum.begun + progress.begun, sum.fetched + progress.fetched);
+        // If the time was too short, a pod without a fetch may have one that has not begun.
+        if progress.begun > 0 || !is_complete {
+            namespaces.insert(namespace);
         }
-        let RefetchProgress { begun, fetched, .. } = sum.progress;
-        if begun > 0 {
-            let cloud = cloud.as_str();
-            tracing::info!(
-                cloud,
-                begun,
-                fetched,
-                is_complete,
-                "fetched credentials for the new configuration"
-            );
-        }
-        if begun > 0 && fetched == 0 {
-            failed.push(sum);
-        }
+        sum.last_error = progress.last_error.or(sum.last_error);
     }
-    if failed.is_empty() { Ok(()) } else { Err(failed) }
+    let RefetchProgress { begun, fetched, .. } = sum;
+    if begun > 0 {
+        let cloud = cloud.as_str();
+        tracing::info!(cloud, begun, fetched, is_complete, "fetched credentials for the new configuration");
+    }
+    (begun > 0 && fetched == 0).then_some(FailedCloud { cloud, progress: sum, namespaces })
 }
 
 impl FailedCloud {
-    fn add(&mut self, service_account: &ServiceAccount, progress: &Mutex<RefetchProgress>) {
-        let progress = progress.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let sum = &mut self.progress;
-        (sum.begun, sum.fetched) = (sum.begun + progress.begun, sum.fetched + progress.fetched);
-        sum.last_error = progress.last_error.or(sum.last_error.take());
-        if progress.begun > 0 && !self.service_accounts.contains(service_account) {
-            self.service_accounts.push(service_account.clone());
-        }
-    }
-
-    /// True if all fetches were for one ServiceAccount.
-    pub(super) fn is_of_one_workload(&self) -> bool {
-        self.service_accounts.len() == 1
+    /// True if all fetches were for pods of one namespace.
+    pub(super) fn is_of_one_namespace(&self) -> bool {
+        self.namespaces.len() == 1
     }
 
     /// Returns the failure without the cloud's words, which can repeat parts of the configuration.
@@ -109,17 +102,18 @@ impl FailedCloud {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use seawall_broker::{ExchangeError, ExchangeFault};
+    use seawall_core::{ManualClock, ServiceAccount};
 
     use super::*;
 
     /// A task whose fetches go so far and then end, or not.
-    fn task(cloud: CloudName, account: &str, progress: RefetchProgress, ends: bool) -> RefetchTask {
+    fn task(cloud: CloudName, namespace: &str, progress: RefetchProgress, ends: bool) -> RefetchTask {
         let shared = Arc::<Mutex<RefetchProgress>>::default();
         let recorded = shared.clone();
-        let service_account = ServiceAccount { namespace: "shop".into(), name: account.into() };
+        let service_account = ServiceAccount { namespace: namespace.into(), name: "default".into() };
         let run = Box::pin(async move {
             *recorded.lock().unwrap() = progress;
             if !ends {
@@ -139,7 +133,7 @@ mod tests {
     async fn a_configuration_is_refused_if_no_fetch_from_one_of_the_clouds_succeeds() {
         let (clock, _hand) = Clock::manual();
         let [google, aws] = [CloudName::Google, CloudName::Aws];
-        let task = |cloud, begun, fetched| task(cloud, "cart", progress(begun, fetched), true);
+        let task = |cloud, begun, fetched| task(cloud, "shop", progress(begun, fetched), true);
         for good in [
             vec![],
             vec![task(google, 0, 0)],
@@ -158,26 +152,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_workloads_whose_fetches_failed_are_counted_and_not_their_pods() {
-        let (clock, _hand) = Clock::manual();
-        for (other, is_one) in [("cart", true), ("pay", false)] {
-            let tasks = [("cart", progress(1, 0)), (other, progress(1, 0)), ("idle", progress(0, 0))];
-            let tasks = tasks.map(|(account, progress)| task(CloudName::Aws, account, progress, true)).into();
-            assert_eq!(run(tasks, &clock).await.unwrap_err()[0].is_of_one_workload(), is_one);
+    async fn the_namespaces_of_failed_fetches_are_counted_and_not_their_pods() {
+        let (clock, hand) = Clock::manual();
+        for (other, is_one) in [("shop", true), ("pay", false)] {
+            let tasks = [("shop", progress(1, 0)), (other, progress(1, 0)), ("idle", progress(0, 0))];
+            let tasks = tasks.map(|(name, progress)| task(CloudName::Aws, name, progress, true)).into();
+            assert_eq!(run(tasks, &clock).await.unwrap_err()[0].is_of_one_namespace(), is_one);
         }
+        // Nobody knows which credentials the pod of the second namespace has.
+        let mut tasks: Vec<_> =
+            (0..MOST_AT_ONCE).map(|_| task(CloudName::Aws, "shop", silent(), false)).collect();
+        tasks.push(task(CloudName::Aws, "pay", progress(1, 0), true));
+        let failed = run_until_the_limit(tasks, &clock, &hand).await;
+        assert_eq!((failed.progress.begun, failed.is_of_one_namespace()), (MOST_AT_ONCE, false));
     }
 
     #[tokio::test]
     async fn a_configuration_is_refused_if_the_cloud_does_not_respond() {
         let (clock, hand) = Clock::manual();
-        let silent = RefetchProgress { begun: 1, ..RefetchProgress::default() };
-        let mut running = Box::pin(run(vec![task(CloudName::Google, "cart", silent, false)], &clock));
+        let tasks = vec![task(CloudName::Google, "shop", silent(), false)];
+        let failed = run_until_the_limit(tasks, &clock, &hand).await;
+        assert!(failed.in_full().ends_with("none ended within 10 s"));
+    }
+
+    fn silent() -> RefetchProgress {
+        RefetchProgress { begun: 1, ..RefetchProgress::default() }
+    }
+
+    async fn run_until_the_limit(tasks: Vec<RefetchTask>, clock: &Clock, hand: &ManualClock) -> FailedCloud {
+        let mut running = Box::pin(run(tasks, clock));
         tokio::select! {
             biased;
             _ = &mut running => panic!("the time has not passed"),
             () = tokio::task::yield_now() => {}
         }
         hand.advance(TIME_LIMIT);
-        assert!(running.await.unwrap_err()[0].in_full().ends_with("none ended within 10 s"));
+        running.await.unwrap_err().remove(0)
     }
 }

@@ -50,20 +50,6 @@ async fn refetch(client: &Holder, before: &Holder) -> RefetchProgress {
     progress.into_inner().unwrap()
 }
 
-#[test]
-fn who_catches_up_asks_for_no_credential_that_has_ended() {
-    run(|| async {
-        let world = world();
-        let pod = world.pod("cart-0", "cart");
-        world.answer(&pod, TOKEN).await.unwrap();
-        world.cloud.turns(Mood::Fails(ExchangeFault::Unavailable));
-        world.pass(2 * HOUR).await;
-        let next = world.broker.with_exchange(world.cloud.clone());
-        let again = next.new_pod_client(world::spec("cart-0", "cart", Arc::default()));
-        assert_eq!(refetch(&again, &pod).await.begun, 0);
-    });
-}
-
 /// A credential that is right for one exchange need not be right for another. The cloud's limits do not change with the exchange.
 #[test]
 fn a_broker_that_succeeds_holds_nothing_and_goes_on_at_the_same_pace_and_count() {
