@@ -106,10 +106,11 @@ pub(super) fn refetch_task_for_new_client<X: TokenExchange>(
     if Arc::ptr_eq(own, before) {
         return None;
     }
+    let has_credentials = before.principals().iter().any(|view| view.lease_times.is_some());
     let (own, before, progress) = (own.clone(), before.clone(), Arc::<Mutex<_>>::default());
     let (recorded, service_account) = (progress.clone(), own.pod().service_account.clone());
     let run = Box::pin(async move { own.refetch_leases_of_previous_client(&before, &recorded).await });
-    Some(RefetchTask { cloud, service_account, progress, run })
+    Some(RefetchTask { cloud, service_account, has_credentials, progress, run })
 }
 
 /// Returns the state of each lease of one pod.

@@ -24,6 +24,8 @@ pub struct RefetchTask {
     pub cloud: CloudName,
     /// The ServiceAccount of the pod.
     pub service_account: ServiceAccount,
+    /// True if the pod has credentials now. If not, the task fetches none.
+    pub has_credentials: bool,
     /// How far the task is. A reader can read this before the task has ended.
     pub progress: Arc<Mutex<RefetchProgress>>,
     /// Ends when all fetches have ended.

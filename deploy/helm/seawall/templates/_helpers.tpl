@@ -353,10 +353,13 @@ securityContext:
   {{- fail "networkPolicy.nodeCidrs: expected the networks of the nodes, such as [10.0.0.0/16]" -}}
 {{- end -}}
 {{- /* Without a cluster, as in `helm template`, there is nothing to look up. */ -}}
-{{- $labels := dig "metadata" "labels" dict (lookup "v1" "Namespace" "" .Release.Namespace | default dict) -}}
-{{- $enforced := get $labels "pod-security.kubernetes.io/enforce" | default "privileged" -}}
-{{- if ne $enforced "privileged" -}}
-  {{- fail (printf "the namespace %s enforces the Pod Security level %s, which refuses the agent's pods (they use the node's network and paths of the node); run `kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged`, or take another namespace" .Release.Namespace $enforced .Release.Namespace) -}}
+{{- if .Values.checkHook.enabled -}}
+  {{- $labels := dig "metadata" "labels" dict (lookup "v1" "Namespace" "" .Release.Namespace | default dict) -}}
+  {{- $enforced := get $labels "pod-security.kubernetes.io/enforce" | default "privileged" -}}
+  {{- if ne $enforced "privileged" -}}
+    {{- $other := ternary "" ", or install into a namespace of its own" .Release.IsUpgrade -}}
+    {{- fail (printf "the namespace %s enforces the Pod Security level %s, which refuses the agent's pods (they use the node's network and paths of the node); run `kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged`%s" .Release.Namespace $enforced .Release.Namespace $other) -}}
+  {{- end -}}
 {{- end -}}
 {{- if lookup "apps/v1" "DaemonSet" .Release.Namespace "seawall-uninstall" -}}
   {{- fail "an earlier uninstall failed and left the DaemonSet seawall-uninstall, which would remove the programs from nodes again; run `helm uninstall` again, or delete that DaemonSet" -}}

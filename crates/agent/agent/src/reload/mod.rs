@@ -114,7 +114,7 @@ pub(crate) struct Reloader {
     watched: Vec<AnnotationKeys>,
     own_pod: Option<PodUid>,
     refused: Option<RefusedFile>,
-    /// The next try of a file with which no fetch succeeded.
+    /// The next try of the refused file.
     retry: Option<Retry>,
 }
 
@@ -135,28 +135,22 @@ struct DueEvent {
 /// at once.
 const RESTART_EXPECTED: Duration = Duration::from_mins(10);
 
-/// The next try of a file with which no fetch succeeded.
+/// The next try of a file that can succeed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Retry {
     at: Moment,
-    /// The time from the last try until then. It doubles, because each try sends a call for each credential, from all nodes.
+    /// The time from the last try until then. It doubles, because a try can send a call for each credential, from all nodes.
     after: Duration,
+    /// The first time at which no fetch succeeded with the file.
+    fetches_fail_since: Option<Moment>,
 }
 
 impl Retry {
     const FIRST: Duration = Duration::from_mins(1);
     const LONGEST: Duration = Duration::from_mins(16);
 
-    /// Returns the first retry of a file.
-    fn first(now: Moment) -> Self {
-        Self { at: now + Self::FIRST, after: Self::FIRST }
-    }
-
-    /// Returns the retry after this one.
-    fn next(self, now: Moment) -> Self {
-        let after = (2 * self.after).min(Self::LONGEST);
-        Self { at: now + after, after }
-    }
+    /// The time for which a single namespace can delay a file. The first try after that is 31 minutes after the first one.
+    const LATE: Duration = Duration::from_mins(30);
 
     /// Returns the retry of a file that the agent has just refused. `last` is the retry after an earlier refusal of the same file.
     fn after_refusal(
@@ -165,19 +159,26 @@ impl Retry {
         cause: ReadCause,
         now: Moment,
     ) -> Option<Self> {
-        match refusal {
-            ReloadError::Mistaken(_) | ReloadError::NeedsRestart(_) => None,
-            // What failed now can succeed later.
-            ReloadError::Failed(_) | ReloadError::FetchesFailed(_) => Some(match last {
-                Some(last) if cause == ReadCause::Retry => last.next(now),
-                last => last.unwrap_or_else(|| Self::first(now)),
-            }),
-        }
+        let fails_now = match refusal {
+            ReloadError::Mistaken(_) | ReloadError::NeedsRestart(_) => return None,
+            ReloadError::Failed(_) => None,
+            ReloadError::FetchesFailed(_) => Some(now),
+        };
+        let fetches_fail_since = last.and_then(|last| last.fetches_fail_since).or(fails_now);
+        let (at, after) = match last {
+            None => (now + Self::FIRST, Self::FIRST),
+            Some(last) if cause == ReadCause::Retry => {
+                let after = (2 * last.after).min(Self::LONGEST);
+                (now + after, after)
+            }
+            Some(last) => (last.at, last.after),
+        };
+        Some(Self { at, after, fetches_fail_since })
     }
 
-    /// True if the agent will have tried the file for half an hour when the retry is due.
-    fn is_late(self) -> bool {
-        self.after >= Self::LONGEST
+    /// True if a single namespace can delay the file no longer.
+    fn is_late(self, now: Moment) -> bool {
+        self.fetches_fail_since.is_some_and(|since| now.since(since) >= Self::LATE)
     }
 }
 
@@ -341,7 +342,8 @@ impl Reloader {
             return Err((digest, ReloadError::NeedsRestart(needing)));
         }
         let changed = self.in_force.changed_keys(&config);
-        let is_late = cause == ReadCause::Retry && self.retry.is_some_and(Retry::is_late);
+        let now = self.reach.clock.now();
+        let is_late = cause == ReadCause::Retry && self.retry.is_some_and(|retry| retry.is_late(now));
         self.apply(&config, is_late).await.map_err(|error| (digest, error))?;
         (self.in_force, self.digest, self.refused, self.retry) = (config, digest, None, None);
         self.reach.status.record_applied(digest, self.reach.clock.wall_time());

@@ -12,35 +12,31 @@ use tempfile::TempDir;
 use super::*;
 
 #[test]
-fn a_file_with_which_no_fetch_succeeded_is_tried_again_more_and_more_rarely() {
-    let mut retry = Retry::first(Moment::from_nanos(0));
-    let mut minutes = Vec::new();
-    for _ in 0..6 {
-        minutes.push((retry.after.as_secs() / 60, retry.is_late()));
-        retry = retry.next(retry.at);
-    }
-    assert_eq!(minutes, [(1, false), (2, false), (4, false), (8, false), (16, true), (16, true)]);
-    assert_eq!(retry.at, Moment::from_nanos(0) + Duration::from_mins(63));
-}
-
-#[test]
-fn only_a_mistake_or_a_key_that_needs_a_restart_ends_the_retries_of_a_file() {
+fn a_mistake_or_a_key_that_needs_a_restart_ends_the_retries_of_a_file() {
     let now = Moment::from_nanos(0);
-    let first = Retry::first(now);
     let fetches = || ReloadError::FetchesFailed(Vec::new());
     let failed = || ReloadError::Failed(anyhow::anyhow!("the disk does not respond"));
     let restart = || ReloadError::NeedsRestart(Vec::new());
+    let retry = |minutes, fetches_fail_since| {
+        let after = Duration::from_mins(minutes);
+        Some(Retry { at: now + after, after, fetches_fail_since })
+    };
     for (last, refusal, cause, expected) in [
-        (None, fetches(), ReadCause::Change, Some(first)),
-        (Some(first), fetches(), ReadCause::Retry, Some(first.next(now))),
-        (Some(first), fetches(), ReadCause::Signal, Some(first)),
-        (Some(first), failed(), ReadCause::Retry, Some(first.next(now))),
-        (None, failed(), ReadCause::Change, Some(first)),
-        (Some(first), restart(), ReadCause::Change, None),
+        (None, fetches(), ReadCause::Change, retry(1, Some(now))),
+        (retry(1, Some(now)), fetches(), ReadCause::Retry, retry(2, Some(now))),
+        (retry(1, Some(now)), fetches(), ReadCause::Signal, retry(1, Some(now))),
+        (retry(1, Some(now)), failed(), ReadCause::Retry, retry(2, Some(now))),
+        (retry(16, Some(now)), fetches(), ReadCause::Retry, retry(16, Some(now))),
+        (None, failed(), ReadCause::Change, retry(1, None)),
+        (retry(16, None), fetches(), ReadCause::Retry, retry(16, Some(now))),
+        (retry(1, Some(now)), restart(), ReadCause::Change, None),
     ] {
-        let retry = Retry::after_refusal(last, &refusal, cause, now);
-        assert_eq!(retry, expected, "{last:?}, {}, {cause:?}", refusal.in_short());
+        let found = Retry::after_refusal(last, &refusal, cause, now);
+        assert_eq!(found, expected, "{last:?}, {}, {cause:?}", refusal.in_short());
     }
+    let hour = now + Duration::from_hours(1);
+    assert!(retry(16, Some(now)).unwrap().is_late(hour));
+    assert!(!retry(16, None).unwrap().is_late(hour), "another file was missing");
 }
 
 /// The reloader once waited for an ended thread without limit. Meanwhile the agent refused pods' requests to a changed cloud.
@@ -107,12 +103,16 @@ impl Store {
         let task = |(namespace, fetched): &(&str, usize)| RefetchTask {
             cloud: CloudName::Google,
             service_account: ServiceAccount { namespace: (*namespace).into(), name: "default".into() },
+            has_credentials: true,
             progress: Arc::new(Mutex::new(RefetchProgress { begun: 1, fetched: *fetched, last_error: None })),
             run: Box::pin(async {}),
         };
         self.pods.lock().unwrap().iter().map(task).collect()
     }
 }
+
+/// A limit for a broken reloader, not for a slow machine.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 const HEAD: &str = "listen: [\"127.0.0.1:0\"]\nidentity: { strategy: static, file: pods.yaml }\n";
 
@@ -144,11 +144,10 @@ impl World {
         Self { folder, hand, clock, status, store, _stopper: stopper }
     }
 
-    /// Writes a file that asks another server for tokens.
-    fn write_other(&self) {
-        let other =
-            BOTH_CLOUDS_BROKERED_CONFIG.replace("google: {", "google: { stsUrl: \"http://127.0.0.1:1\",");
-        self.write(&format!("{HEAD}{other}"));
+    /// Writes a file that asks a server at this port for tokens.
+    fn write_other(&self, port: u16) {
+        let server = format!("google: {{ stsUrl: \"http://127.0.0.1:{port}\",");
+        self.write(&format!("{HEAD}{}", BOTH_CLOUDS_BROKERED_CONFIG.replace("google: {", &server)));
     }
 
     fn write(&self, text: &str) {
@@ -163,9 +162,12 @@ impl World {
             self.hand.advance(Duration::from_secs(1));
             // The reloader reads the file on a thread of its own, and then sleeps for a second again.
             let next = self.clock.now() + file_watch::POLL_INTERVAL;
-            while self.hand.next_deadline().is_none_or(|at| at > next) {
-                tokio::time::sleep(Duration::from_micros(100)).await;
-            }
+            let sleeps_again = async {
+                while self.hand.next_deadline().is_none_or(|at| at > next) {
+                    tokio::time::sleep(Duration::from_micros(100)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, sleeps_again).await.expect("the reloader must sleep again");
         }
         self.clock.now().since(begun).as_secs()
     }
@@ -184,7 +186,7 @@ impl World {
 #[tokio::test]
 async fn a_file_with_which_no_fetch_succeeds_is_tried_again_until_one_does() {
     let world = World::start(&[("shop", 0), ("pay", 0)]);
-    world.write_other();
+    world.write_other(1);
     let tries = |world: &World| world.store.prepared.lock().unwrap().len();
     world.pass_until(|world| tries(world) == 7).await;
     assert_eq!(world.waits(), [60, 120, 240, 480, 960, 960]);
@@ -201,18 +203,30 @@ async fn a_file_with_which_no_fetch_succeeds_is_tried_again_until_one_does() {
 #[tokio::test]
 async fn one_namespace_delays_a_file_for_half_an_hour() {
     let world = World::start(&[("shop", 0), ("shop", 0)]);
-    world.write_other();
+    world.write_other(1);
     world.pass_until(|world| !world.reason().is_empty()).await;
     let seconds = world.pass_until(|world| world.reason().is_empty()).await;
     assert_eq!(seconds, 31 * 60);
     assert_eq!(world.store.discarded.load(Ordering::Relaxed), 5);
 }
 
+#[tokio::test]
+async fn another_file_begins_the_half_hour_again_even_just_before_a_retry() {
+    let world = World::start(&[("shop", 0)]);
+    world.write_other(1);
+    world.pass_until(|world| !world.reason().is_empty()).await;
+    let begun = world.clock.now();
+    world.pass_until(|world| world.clock.now().since(begun).as_secs() == 31 * 60 - 1).await;
+    world.write_other(2);
+    let seconds = world.pass_until(|world| world.reason().is_empty()).await;
+    assert!((31 * 60..31 * 60 + 5).contains(&seconds), "{seconds}");
+}
+
 /// Regression: a retry that was due read such a file again and again without a pause, and nobody reported the mistake.
 #[tokio::test]
 async fn a_file_that_becomes_invalid_before_a_retry_is_reported_and_not_tried_again() {
     let world = World::start(&[("shop", 0)]);
-    world.write_other();
+    world.write_other(1);
     world.pass_until(|world| !world.reason().is_empty()).await;
     let begun = world.clock.now();
     world.pass_until(|world| world.clock.now().since(begun).as_secs() == 59).await;

@@ -388,7 +388,7 @@ impl ListenerShards {
             let addresses: Vec<_> = moved.iter().map(|(client, _)| client.to_string()).collect();
             tracing::info!(
                 addresses = addresses.join(", "),
-                "clients that overload their shard of the listener get one each"
+                "clients overload their shard of the listener, so each gets a shard of its own"
             );
         }
         let mut controller = ConnectController::default();
@@ -654,6 +654,23 @@ mod tests {
             assert!(lanes.accept(3).unwrap().is_some(), "the third client");
             assert!([9, 10].iter().all(|own| lanes.waits[*own].controller.admits_all()));
         }
+    }
+
+    #[tokio::test]
+    async fn what_a_client_has_left_in_its_usual_shard_gets_it_no_second_reserve_shard() {
+        let (mut lanes, address) = shards_with_reserve();
+        let loud = [127, 0, 1, 3];
+        lanes.record_left_waiting(3);
+        while lanes.waits[3].controller.update(THROTTLE_INTERVAL, 1, 250) > 0.05 {}
+        accept_many(&mut lanes, 3, address, &[loud]);
+        throttle(&mut lanes, 1);
+        let listener = lanes.lanes[3].listener_index;
+        assert!(lanes.reserve.has(listener, loud.into()));
+        (0..40).for_each(|_| lanes.waits[3].clients.record(loud.into()));
+        lanes.waits[3].was_paused = true;
+        throttle(&mut lanes, 2);
+        let free = lanes.reserve.take(listener, IpAddr::from([127, 0, 2, 3]));
+        assert_eq!(free, Some((9, None)), "the other one is free");
     }
 
     /// Regression: beside 4,000 silent connections, another client of the shard got no answer in 10 s.
