@@ -20,8 +20,8 @@
 //! 4. Switch each traffic thread to the dialects of the new configuration.
 //! 5. Decide the pods' entitlements under the new configuration.
 //!
-//! If a new file removes an entitlement of a pod, the pod loses the entitlement in step 3, unless the agent refuses the file. If the agent must first fetch leases,
-//! step 3 begins after at most [`prefetch::TIME_LIMIT`]. Otherwise step 3 begins at once.
+//! If a new file removes an entitlement of a pod, the pod loses the entitlement in step 3, unless the agent refuses the file. If the
+//! agent must first fetch leases, step 3 begins after at most [`prefetch::TIME_LIMIT`]. Otherwise step 3 begins at once.
 //!
 //! Reloads run one at a time: if the file changes during a reload, the reloader reads the new file after the reload. A shutdown
 //! ends the checks of the file, but the reloader completes a reload in progress, because pods' requests wait between its steps.
@@ -114,8 +114,6 @@ pub(crate) struct Reloader {
     watched: Vec<AnnotationKeys>,
     own_pod: Option<PodUid>,
     refused: Option<RefusedFile>,
-    /// The next try of the refused file.
-    retry: Option<Retry>,
 }
 
 /// The last refused file.
@@ -123,6 +121,8 @@ struct RefusedFile {
     digest: Digest,
     /// The event that the agent has not reported yet.
     event: Option<DueEvent>,
+    /// The next try; `None` if only another file or a restart can help.
+    retry: Option<Retry>,
 }
 
 struct DueEvent {
@@ -258,7 +258,7 @@ impl Reloader {
         let LoadedConfig { path, digest, config } = loaded;
         let (watched, own_pod) =
             (config.clouds.annotation_keys(), DownwardApi::from_env().own_pod().cloned());
-        Self { reach, path, digest, in_force: config, watched, own_pod, refused: None, retry: None }
+        Self { reach, path, digest, in_force: config, watched, own_pod, refused: None }
     }
 
     /// Runs until shutdown begins.
@@ -274,9 +274,11 @@ impl Reloader {
                         looks.reset();
                     }
                 }
-                () = wait_for_retry(&clock, self.retry) => {
+                () = wait_for_retry(&clock, self.retry()) => {
                     // If this read brings no result, the same retry must not be due again at once.
-                    self.retry = self.retry.map(|due| Retry { at: clock.now() + due.after, ..due });
+                    if let Some(due) = self.refused.as_mut().and_then(|refused| refused.retry.as_mut()) {
+                        due.at = clock.now() + due.after;
+                    }
                     if !self.read(ReadCause::Retry).await {
                         looks.reset();
                     }
@@ -324,7 +326,6 @@ impl Reloader {
     }
 
     fn is_back(&mut self, cause: ReadCause) {
-        self.retry = None;
         if self.refused.take().is_some() || cause == ReadCause::Signal {
             tracing::info!(config = ?self.digest, "the agent runs with the current content of the configuration file");
         }
@@ -343,12 +344,16 @@ impl Reloader {
         }
         let changed = self.in_force.changed_keys(&config);
         let now = self.reach.clock.now();
-        let is_late = cause == ReadCause::Retry && self.retry.is_some_and(|retry| retry.is_late(now));
+        let is_late = cause == ReadCause::Retry && self.retry().is_some_and(|retry| retry.is_late(now));
         self.apply(&config, is_late).await.map_err(|error| (digest, error))?;
-        (self.in_force, self.digest, self.refused, self.retry) = (config, digest, None, None);
+        (self.in_force, self.digest, self.refused) = (config, digest, None);
         self.reach.status.record_applied(digest, self.reach.clock.wall_time());
         tracing::info!(config = ?digest, ?changed, "a new configuration is in force");
         Ok(())
+    }
+
+    fn retry(&self) -> Option<Retry> {
+        self.refused.as_ref()?.retry
     }
 
     fn is_refused(&self, digest: Digest) -> bool {
@@ -359,25 +364,30 @@ impl Reloader {
         if self.is_refused(digest) && cause == ReadCause::Change {
             return;
         }
-        let last = self.retry.filter(|_| self.is_refused(digest));
-        self.retry = Retry::after_refusal(last, refusal, cause, self.reach.clock.now());
         let (reason, at) = (refusal.in_short(), self.reach.clock.wall_time());
         let outcome = refusal.outcome();
         tracing::error!(
             config = ?digest, in_force = ?self.digest, reason = refusal.in_full(),
             "the agent refuses the changed configuration; the old configuration stays in force"
         );
-        if !self.is_refused(digest) {
-            let told = format!(
-                "The agent refused the changed configuration at {}; the old configuration stays in force. {reason}",
-                format_time(at)
-            );
-            let delay = match refusal {
-                ReloadError::NeedsRestart(_) => RESTART_EXPECTED,
-                _ => Duration::ZERO,
-            };
-            let event = DueEvent { message: told, at: self.reach.clock.now() + delay };
-            self.refused = Some(RefusedFile { digest, event: Some(event) });
+        let now = self.reach.clock.now();
+        match &mut self.refused {
+            Some(refused) if refused.digest == digest => {
+                refused.retry = Retry::after_refusal(refused.retry, refusal, cause, now);
+            }
+            refused => {
+                let message = format!(
+                    "The agent refused the changed configuration at {}; the old configuration stays in force. {reason}",
+                    format_time(at)
+                );
+                let delay = match refusal {
+                    ReloadError::NeedsRestart(_) => RESTART_EXPECTED,
+                    _ => Duration::ZERO,
+                };
+                let event = Some(DueEvent { message, at: now + delay });
+                let retry = Retry::after_refusal(None, refusal, cause, now);
+                *refused = Some(RefusedFile { digest, event, retry });
+            }
         }
         self.reach.status.record_refused(outcome, RefusedConfig { digest, refused_at: at, reason });
     }
